@@ -178,3 +178,18 @@ func ValidNAT64(p netip.Prefix) bool {
 		return false
 	}
 }
+
+// TargetClass gives the class that a target has before anything is looked up: that of a literal, "loopback" for
+// localhost names, "metadata" for the names of metadata services, and "name" for every other name.
+func TargetClass(t Target) string {
+	switch {
+	case t.IsLiteral():
+		return ClassifyAddr(t.Addr).String()
+	case t.IsLocalhost():
+		return ClassLoopback.String()
+	case metadataNames[t.Host]:
+		return ClassMetadata.String()
+	default:
+		return "name"
+	}
+}

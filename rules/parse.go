@@ -1,0 +1,467 @@
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"dshproxy/netrule"
+	"dshproxy/netrule/glob"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Parse reads one rule file. file is the name that errors and rules carry. Errors are of type *ParseError; nothing of a
+// file with an error is used.
+func Parse(file string, text []byte, opts Options) (*Document, error) {
+	root, err := parseTree(file, text, nodesPerRule*opts.maxRules())
+	if err != nil {
+		return nil, err
+	}
+	p := parser{file: file, opts: opts}
+	doc := &Document{File: file}
+	if root == nil || resolve(root).kind == kindNull {
+		return doc, nil
+	}
+	err = p.fields(root, "the document", rootKeys, func(key string, n *yaml.Node) error {
+		doc.HasRules = true
+		doc.Rules, err = p.rules(n)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return doc, nil
+}
+
+// ParseChain reads the files of one chain, nearest first, and merges them. MaxRules counts over the whole chain,
+// disabled rules included.
+func ParseChain(docs []*Document, opts Options) ([]Rule, error) {
+	var all []Rule
+	for _, d := range docs {
+		all = append(all, d.Rules...)
+		if len(all) > opts.maxRules() {
+			over := all[opts.maxRules()]
+			return nil, &ParseError{File: over.File, Line: over.Line, Col: over.Col, What: fmt.Sprintf("the rule count exceeds maxRules %d", opts.maxRules()), Hint: "raise maxRules in the settings"}
+		}
+	}
+	return all, nil
+}
+
+var (
+	rootKeys    = []string{"rules"}
+	ruleKeys    = []string{"match", "action", "reason", "enabled", "description", "tags"}
+	matchKeys   = []string{"tools", "agents", "params", "paths", "absent", "when", "argv", "network"}
+	whenKeys    = []string{"env", "platform"}
+	argvKeys    = []string{"command", "args", "anyArg", "pipeline"}
+	networkKeys = []string{"domains", "ips", "ports", "schemes"}
+)
+
+type parser struct {
+	file string
+	opts Options
+}
+
+func (p *parser) fail(n *yaml.Node, hint, format string, args ...any) error {
+	return &ParseError{File: p.file, Line: n.Line, Col: n.Column, What: fmt.Sprintf(format, args...), Hint: hint}
+}
+
+// fields visits a mapping in the order of known, after refusing keys that are not in it.
+func (p *parser) fields(n *yaml.Node, path string, known []string, visit func(key string, n *yaml.Node) error) error {
+	m := deref(n)
+	if m.Kind != yaml.MappingNode {
+		return p.fail(n, "", "%s must be a mapping, not %s", path, resolve(n).kind)
+	}
+	byName := map[string]*yaml.Node{}
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		name := keyText(deref(m.Content[i]))
+		if !slices.Contains(known, name) {
+			return p.fail(m.Content[i], didYouMean(name, known), "unknown field %q in %s", name, path)
+		}
+		byName[name] = m.Content[i+1]
+	}
+	for _, key := range known {
+		if child := byName[key]; child != nil {
+			if err := visit(key, child); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (p *parser) rules(n *yaml.Node) ([]Rule, error) {
+	list := deref(n)
+	if list.Kind != yaml.SequenceNode {
+		return nil, p.fail(n, "write rules: [] for none", "rules must be a list, not %s", resolve(n).kind)
+	}
+	out := make([]Rule, 0, min(len(list.Content), p.opts.maxRules()+1))
+	for i, item := range list.Content {
+		r, err := p.rule(item, fmt.Sprintf("rule %d", i+1))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+func (p *parser) rule(n *yaml.Node, path string) (Rule, error) {
+	r := Rule{File: p.file, Line: n.Line, Col: n.Column, Enabled: true}
+	// Everything but match is cheap, so it is read in the order in which the original reports errors.
+	order := []string{"action", "reason", "enabled", "description", "match", "tags"}
+	nodes := map[string]*yaml.Node{}
+	err := p.fields(n, path, ruleKeys, func(key string, child *yaml.Node) error {
+		nodes[key] = child
+		return nil
+	})
+	if err != nil {
+		return r, err
+	}
+	for _, key := range order {
+		child, present := nodes[key], nodes[key] != nil
+		if !present && key != "action" && key != "reason" {
+			continue
+		}
+		if !present {
+			child = n
+		}
+		if err := p.ruleField(&r, key, child, present, path+"."+key); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+func (p *parser) ruleField(r *Rule, key string, n *yaml.Node, present bool, path string) error {
+	v := resolve(n)
+	switch key {
+	case "action":
+		action, ok := netrule.ParseAction(v.text)
+		if !present || v.kind != kindString || !ok {
+			hint := ""
+			if present {
+				hint = didYouMean(v.text, []string{"allow", "deny", "ask"})
+			}
+			return p.fail(n, hint, "%s must be one of allow, deny, ask", path)
+		}
+		r.Action = action
+	case "reason":
+		if !present || v.kind != kindString || strings.TrimSpace(v.text) == "" {
+			return p.fail(n, "say in a sentence why; the person or model that is refused reads it", "%s must be a non-empty string", path)
+		}
+		r.Reason = v.text
+	case "enabled":
+		if v.kind != kindBool {
+			return p.fail(n, "write true or false", "%s must be a boolean, not %s", path, v.kind)
+		}
+		r.Enabled = v.text == "true"
+	case "description":
+		if v.kind != kindString || strings.TrimSpace(v.text) == "" {
+			return p.fail(n, "", "%s must be a non-empty string", path)
+		}
+		r.Description = v.text
+	case "tags":
+		var err error
+		r.Tags, err = p.stringList(n, path)
+		return err
+	case "match":
+		return p.match(&r.Match, n, path)
+	}
+	return nil
+}
+
+func (p *parser) match(m *Match, n *yaml.Node, path string) error {
+	return p.fields(n, path, matchKeys, func(key string, child *yaml.Node) (err error) {
+		path := path + "." + key
+		switch key {
+		case "tools":
+			m.Tools, err = p.globList(child, path, glob.Options{})
+		case "agents":
+			m.Agents, err = p.globList(child, path, glob.Options{})
+		case "params":
+			m.Params, err = p.keyed(child, path, "param", true)
+		case "paths":
+			m.Paths, err = p.pathPatterns(child, path)
+		case "absent":
+			m.Absent, err = p.stringList(child, path)
+		case "when":
+			err = p.when(&m.When, child, path)
+		case "argv":
+			m.Argv, err = p.argv(child, path)
+		case "network":
+			m.Network, err = p.network(child, path)
+		}
+		return err
+	})
+}
+
+// item is one text of a list, with its node.
+type item struct {
+	node *yaml.Node
+	text string
+	path string
+}
+
+// strings reads the shape "string list": a non-empty string, or a list of them.
+func (p *parser) strings(n *yaml.Node, path string) ([]item, error) {
+	v := resolve(n)
+	switch {
+	case v.kind == kindString && v.text != "":
+		return []item{{n, v.text, path}}, nil
+	case v.kind != kindList:
+		if v.kind == kindString {
+			return nil, p.fail(n, "", "%s must be a non-empty string", path)
+		}
+		return nil, p.fail(n, quoteHint(v), "%s must be a string or a list of strings, not %s", path, v.kind)
+	}
+	out := make([]item, 0, len(v.node.Content))
+	for i, child := range v.node.Content {
+		path := fmt.Sprintf("%s[%d]", path, i)
+		if c := resolve(child); c.kind != kindString || c.text == "" {
+			return nil, p.fail(child, quoteHint(c), "%s must be a non-empty string", path)
+		} else {
+			out = append(out, item{child, c.text, path})
+		}
+	}
+	return out, nil
+}
+
+func quoteHint(v value) string {
+	if v.kind == kindNumber || v.kind == kindBool {
+		return "put it in quotes"
+	}
+	return ""
+}
+
+func (p *parser) stringList(n *yaml.Node, path string) ([]string, error) {
+	items, err := p.strings(n, path)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]string, len(items))
+	for i, it := range items {
+		out[i] = it.text
+	}
+	return out, nil
+}
+
+// patterns reads the shape "pattern list": a string, number or boolean, or a list of them that are not empty.
+func (p *parser) patterns(n *yaml.Node, path string) ([]item, error) {
+	v := resolve(n)
+	switch v.kind {
+	case kindString, kindNumber, kindBool:
+		return []item{{n, v.text, path}}, nil
+	case kindList:
+	default:
+		return nil, p.fail(n, "", "%s must be a string, number or boolean, or a list of them, not %s", path, v.kind)
+	}
+	out := make([]item, 0, len(v.node.Content))
+	for i, child := range v.node.Content {
+		path := fmt.Sprintf("%s[%d]", path, i)
+		c := resolve(child)
+		switch {
+		case c.kind == kindNull || c.kind == kindMap || c.kind == kindList:
+			return nil, p.fail(child, "", "%s must be a string, number, or boolean, not %s", path, c.kind)
+		case c.text == "":
+			return nil, p.fail(child, "", "%s must be non-empty", path)
+		}
+		out = append(out, item{child, c.text, path})
+	}
+	return out, nil
+}
+
+func (p *parser) glob(it item, opts glob.Options) (*glob.Glob, error) {
+	opts.MaxStars = p.opts.MaxGlobStars
+	g, err := glob.Compile(it.text, opts)
+	if err != nil {
+		return nil, p.fail(it.node, "", "%s: %v", it.path, err)
+	}
+	return g, nil
+}
+
+func (p *parser) globList(n *yaml.Node, path string, opts glob.Options) ([]*glob.Glob, error) {
+	items, err := p.strings(n, path)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]*glob.Glob, len(items))
+	for i, it := range items {
+		if out[i], err = p.glob(it, opts); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// pattern compiles by patternMode. Negation is taken off first where the dimension has it.
+func (p *parser) pattern(it item, negatable bool, opts glob.Options) (Pattern, error) {
+	out := Pattern{Text: it.text}
+	text := it.text
+	if negatable && strings.HasPrefix(text, "!") {
+		out.Negate, text = true, text[1:]
+		if text == "" {
+			return out, p.fail(it.node, "", "%s: an empty negated pattern", it.path)
+		}
+	}
+	var err error
+	if p.opts.Regex {
+		if out.regex, err = compileRegex(text); err != nil {
+			return out, p.fail(it.node, "", "%s: %v", it.path, err)
+		}
+		return out, nil
+	}
+	out.glob, err = p.glob(item{it.node, text, it.path}, opts)
+	return out, err
+}
+
+func (p *parser) patternList(n *yaml.Node, path string, negatable bool) ([]Pattern, error) {
+	items, err := p.patterns(n, path)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Pattern, len(items))
+	for i, it := range items {
+		if out[i], err = p.pattern(it, negatable, glob.Options{}); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// keyed reads a mapping of keys to pattern lists, none of them empty.
+func (p *parser) keyed(n *yaml.Node, path, what string, negatable bool) ([]Keyed, error) {
+	m := deref(n)
+	if m.Kind != yaml.MappingNode {
+		return nil, p.fail(n, "", "%s must be a mapping, not %s", path, resolve(n).kind)
+	}
+	var out []Keyed
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		key := keyText(deref(m.Content[i]))
+		if key == "" {
+			return nil, p.fail(m.Content[i], "", "%s: %s keys must be non-empty", path, what)
+		}
+		patterns, err := p.patternList(m.Content[i+1], path+"."+key, negatable)
+		if err != nil {
+			return nil, err
+		}
+		if len(patterns) == 0 {
+			return nil, p.fail(m.Content[i+1], "", "%s.%s: %s patterns must be non-empty", path, key, what)
+		}
+		out = append(out, Keyed{key, patterns})
+	}
+	return out, nil
+}
+
+func (p *parser) pathPatterns(n *yaml.Node, path string) ([]Pattern, error) {
+	items, err := p.strings(n, path)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Pattern, len(items))
+	for i, it := range items {
+		if !p.opts.Regex && strings.HasPrefix(it.text, "/") {
+			return nil, p.fail(it.node, "paths are relative to the workspace: write "+strings.TrimLeft(it.text, "/"), "%s: an absolute path pattern can never match", it.path)
+		}
+		if out[i], err = p.pattern(it, false, glob.Options{Segments: true, Fold: p.opts.CaseInsensitivePaths}); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (p *parser) when(w *When, n *yaml.Node, path string) error {
+	return p.fields(n, path, whenKeys, func(key string, child *yaml.Node) (err error) {
+		path := path + "." + key
+		if key == "env" {
+			w.Env, err = p.keyed(child, path, "env", false)
+			return err
+		}
+		items, err := p.strings(child, path)
+		if err != nil {
+			return err
+		}
+		for _, it := range items {
+			if !slices.Contains(Platforms(), it.text) {
+				return p.fail(it.node, didYouMean(it.text, Platforms()), "%s: unknown platform %q", it.path, it.text)
+			}
+			w.Platforms = append(w.Platforms, it.text)
+		}
+		return nil
+	})
+}
+
+func (p *parser) argv(n *yaml.Node, path string) (*Argv, error) {
+	a := &Argv{}
+	err := p.fields(n, path, argvKeys, func(key string, child *yaml.Node) (err error) {
+		path := path + "." + key
+		switch key {
+		case "command":
+			a.Command, err = p.globList(child, path, glob.Options{})
+		case "pipeline":
+			a.Pipeline, err = p.globList(child, path, glob.Options{})
+		case "args":
+			a.Args, err = p.patternList(child, path, true)
+		case "anyArg":
+			a.AnyArg, err = p.patternList(child, path, true)
+		}
+		return err
+	})
+	if err == nil && len(a.Command)+len(a.Pipeline)+len(a.Args)+len(a.AnyArg) == 0 {
+		err = p.fail(n, "", "%s must name at least one of %s", path, strings.Join(argvKeys, ", "))
+	}
+	return a, err
+}
+
+func (p *parser) network(n *yaml.Node, path string) (*Network, error) {
+	net := &Network{}
+	err := p.fields(n, path, networkKeys, func(key string, child *yaml.Node) error {
+		items, err := p.patterns(child, path+"."+key)
+		if err != nil {
+			return err
+		}
+		for _, it := range items {
+			if err := p.networkPattern(net, key, it); err != nil {
+				return err
+			}
+			net.Positions = append(net.Positions, Position{key, it.text, it.node.Line, it.node.Column})
+		}
+		return nil
+	})
+	if err == nil && len(net.Positions) == 0 {
+		err = p.fail(n, "", "%s must name at least one of %s", path, strings.Join(networkKeys, ", "))
+	}
+	return net, err
+}
+
+func (p *parser) networkPattern(net *Network, key string, it item) error {
+	var err error
+	switch key {
+	case "domains":
+		var h netrule.HostPattern
+		h, err = netrule.ParseHostPattern(it.text, p.opts.MaxGlobStars)
+		net.Hosts = append(net.Hosts, h)
+	case "ips":
+		var a netrule.AddrPattern
+		a, err = netrule.ParseAddrPattern(it.text, p.opts.MaxGlobStars)
+		net.Addrs = append(net.Addrs, a)
+	case "ports":
+		var r netrule.PortRange
+		r, err = netrule.ParsePortPattern(it.text)
+		net.Ports = append(net.Ports, r)
+	case "schemes":
+		s, ok := netrule.ParseScheme(it.text)
+		if !ok {
+			return p.fail(it.node, didYouMean(it.text, []string{"http", "https"}), "%s must be one of http, https", it.path)
+		}
+		net.Schemes = append(net.Schemes, s)
+	}
+	if err == nil {
+		return nil
+	}
+	hint := ""
+	if pe, ok := err.(*netrule.PatternError); ok { //nolint:errorlint // these parsers return it bare
+		hint = pe.Hint
+	}
+	return p.fail(it.node, hint, "%s: %v", it.path, err)
+}
