@@ -1,0 +1,85 @@
+package proxy
+
+import (
+	"bytes"
+	"net/netip"
+	"time"
+
+	"dshproxy/netrule"
+)
+
+var established = []byte("HTTP/1.1 200 Connection Established\r\n\r\n")
+
+// connect serves CONNECT (RFC 9110 §9.3.6): judge, dial, answer 200, and then move bytes. Whatever the client sent
+// behind its head goes first, and only after the verdict; behind a refusal it is never looked at.
+func (c *conn) connect() {
+	h := &c.head
+	if h.framing == byChunks || h.framing == byLength && h.length > 0 {
+		c.refuse("connect", &refusal{code: netrule.CodeBadRequest, why: "CONNECT takes no body"})
+		return
+	}
+	target, err := netrule.ParseConnect(string(h.target))
+	if err != nil {
+		c.badTarget("connect", err)
+		return
+	}
+	if why := authorityMismatch(h, target); why != "" {
+		c.refuse("connect", &refusal{code: netrule.CodeAuthorityMismatch, target: target, why: why})
+		return
+	}
+	if c.loops(target) {
+		return
+	}
+	q := netrule.Query{Target: target}
+	a, ok := c.admit("connect", q)
+	if !ok {
+		return
+	}
+	up, addr, ok := c.dial(&a, target)
+	if !ok {
+		return
+	}
+	c.observe()
+	if _, err := c.nc.Write(established); err != nil {
+		up.Close()
+		return
+	}
+	c.tunnel(up, nil, q, addr)
+}
+
+// loops refuses a request that has passed through this process already, or through too many proxies.
+func (c *conn) loops(target netrule.Target) bool {
+	if !c.head.ownVia && c.head.viaEntries <= maxVia {
+		return false
+	}
+	c.refuse("unknown", &refusal{code: netrule.CodeLoop, target: target})
+	return true
+}
+
+const maxVia = 20
+
+// authorityMismatch compares the Host field of a CONNECT with its target. A missing Host and one without a port are
+// common (http.client, undici) and accepted; another host or port is not.
+func authorityMismatch(h *requestHead, t netrule.Target) string {
+	if !h.hasHost || len(h.host) == 0 {
+		return ""
+	}
+	name, port := hostOf(h.host)
+	if port != nil && string(port) != itoa(int(t.Port)) {
+		return "the port of Host differs from the target"
+	}
+	host, err := netrule.ParseHTTPAuthority(string(name))
+	if err != nil || host.Host != t.Host {
+		return "Host differs from the target"
+	}
+	return ""
+}
+
+// tunnel hands both connections to two goroutines and returns: the stack that the dial has grown is not held.
+func (c *conn) tunnel(up *originStream, early []byte, q netrule.Query, addr netip.AddrPort) {
+	t := &tunnel{srv: c.srv, client: c.nc, target: up, slot: c.client}
+	t.fl = &flight{id: c.record.ID, listener: c.listener, query: q, dialed: addr, start: time.Now(), tunnel: true, end: t.close}
+	t.toTarget, t.toClient = bytes.Clone(c.in.bytes()), bytes.Clone(early)
+	c.handed = true
+	t.start()
+}

@@ -1,0 +1,139 @@
+package proxy
+
+import (
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dshproxy/netrule"
+	"dshproxy/proxy/decisionlog"
+)
+
+// flight is a connection that carries bytes: a tunnel, an upgrade or a forwarded exchange. It is swept for idleness by
+// the clock, and judged again on every reload.
+type flight struct {
+	id        string
+	listener  string
+	query     netrule.Query
+	workspace string
+	dialed    netip.AddrPort
+	start     time.Time
+	tunnel    bool // has a lifetime and a byte limit, and a close record
+
+	last    atomic.Int64 // unix nanoseconds of the last byte either way
+	in, out atomic.Int64 // bytes from and to the client
+	half    atomic.Bool  // one side has ended
+
+	end  func() // closes both sides; called by stop, under mu, and never once the flight is over
+	mu   sync.Mutex
+	why  string // set by the first to end it
+	by   string
+	over bool
+}
+
+// touch notes bytes.
+func (f *flight) touch() { f.last.Store(time.Now().UnixNano()) }
+
+// note says who ended the flight and why; the first to say so is right.
+func (f *flight) note(by, why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.why == "" {
+		f.by, f.why = by, why
+	}
+}
+
+// stop ends the flight from the proxy's side. One that is over already is left alone: its connections may serve the
+// next request by now.
+func (f *flight) stop(code netrule.Code) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.over {
+		return
+	}
+	if f.why == "" {
+		f.by, f.why = "proxy", code.String()
+	}
+	f.end()
+}
+
+// ended reports whether somebody has said why the flight ends.
+func (f *flight) ended() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.why != ""
+}
+
+// left gives how many bytes the flight may still carry, and false when there is no limit.
+func (f *flight) left(limit int64) (int64, bool) {
+	if limit <= 0 || !f.tunnel {
+		return 0, false
+	}
+	return limit - f.in.Load() - f.out.Load(), true
+}
+
+// flights are all of a server.
+type flights struct{ tracked[*flight] }
+
+func (fs *flights) launch(f *flight) {
+	f.last.Store(f.start.UnixNano())
+	fs.add(f)
+}
+
+// sweep ends what has been idle or has lived too long.
+func (fs *flights) sweep(now time.Time, l *Limits) {
+	for _, f := range fs.snapshot() {
+		idle := l.Idle
+		if f.half.Load() {
+			idle = min(idle, l.HalfClose)
+		}
+		switch {
+		case idle > 0 && now.UnixNano()-f.last.Load() > int64(idle):
+			f.stop(netrule.CodeIdle)
+		case f.tunnel && l.Lifetime > 0 && now.Sub(f.start) > l.Lifetime:
+			f.stop(netrule.CodeLifetime)
+		}
+	}
+}
+
+// rejudgeSlice is how many flights are judged before others get their turn.
+const rejudgeSlice = 256
+
+// rejudge ends what the policy of now no longer allows.
+func (fs *flights) rejudge(g *Gate) {
+	for i, f := range fs.snapshot() {
+		if i%rejudgeSlice == rejudgeSlice-1 {
+			runtime.Gosched()
+		}
+		if !g.StillAllowed(f.query, f.dialed.Addr(), f.workspace) {
+			f.stop(netrule.CodeRevoked)
+		}
+	}
+}
+
+// land ends the flight for good and gives its record.
+func (f *flight) land(now time.Time) decisionlog.Close {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.over = true
+	return decisionlog.Close{
+		Time: now, ID: f.id, Listener: f.listener, BytesIn: f.in.Load(), BytesOut: f.out.Load(),
+		Duration: now.Sub(f.start), ClosedBy: f.by, Why: f.why,
+	}
+}
+
+// sweepEvery is a fraction of the shortest limit, within bounds.
+func sweepEvery(l *Limits) time.Duration {
+	shortest := l.Idle
+	for _, d := range []time.Duration{l.HalfClose, l.Lifetime} {
+		if d > 0 && (shortest <= 0 || d < shortest) {
+			shortest = d
+		}
+	}
+	if shortest <= 0 {
+		return 15 * time.Second
+	}
+	return min(max(shortest/8, 10*time.Millisecond), 15*time.Second)
+}

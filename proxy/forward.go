@@ -1,0 +1,481 @@
+package proxy
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"dshproxy/netrule"
+	"dshproxy/proxy/decisionlog"
+)
+
+// forward serves a request in absolute-form (RFC 9112 §3.2.2) and reports whether the client connection goes on. Every
+// request on a kept connection is judged.
+func (c *conn) forward() bool {
+	target, rest, ok := c.requestTarget()
+	if !ok {
+		return false
+	}
+	if c.loops(target) {
+		return false
+	}
+	q := netrule.Query{Target: target}
+	a, ok := c.admit("http", q)
+	if !ok {
+		return false
+	}
+	x := exchange{conn: c, q: q, path: rest, admission: &a}
+	return x.run()
+}
+
+// requestTarget reads the target of a request that is not CONNECT, or answers it.
+func (c *conn) requestTarget() (t netrule.Target, rest string, ok bool) {
+	h := &c.head
+	raw := string(h.target)
+	scheme, _, _ := strings.Cut(raw, ":")
+	switch {
+	case string(h.method) == "TRACE":
+		c.refuse("http", &refusal{code: netrule.CodeBadRequest, status: 405, why: "TRACE is not served"})
+	case raw == "*" && string(h.method) == "OPTIONS":
+		c.local("Allow: CONNECT, GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n", "")
+	case raw == "/proxy.pac" && string(h.method) == "GET":
+		c.local("Content-Type: application/x-ns-proxy-autoconfig\r\n", c.pac())
+	case raw == "*" || strings.HasPrefix(raw, "/"):
+		c.refuse("http", &refusal{code: netrule.CodeBadRequest, why: "this is a proxy, not a server: set it in http_proxy and https_proxy"})
+	case strings.EqualFold(scheme, "https"):
+		c.refuse("http", &refusal{code: netrule.CodeBadRequest, status: 501, why: "https goes through CONNECT"})
+	case !h.hasHost && h.minor > 0: // RFC 9112 §3.2
+		c.refuse("http", &refusal{code: netrule.CodeBadRequest, why: "no Host field"})
+	default:
+		t, rest, err := netrule.ParseAbsolute(raw)
+		if err != nil || strings.Contains(rest, "#") {
+			if err == nil {
+				err = &netrule.TargetError{Input: raw, Why: "a fragment"}
+			}
+			c.badTarget("http", err)
+			return t, "", false
+		}
+		return t, rest, true
+	}
+	return t, "", false
+}
+
+// local answers from the proxy itself, and closes.
+func (c *conn) local(fields, body string) {
+	c.out = append(c.out[:0], "HTTP/1.1 200 OK\r\n"...)
+	c.out = append(append(c.out, fields...), "Content-Length: "...)
+	c.out = strconv.AppendInt(c.out, int64(len(body)), 10)
+	c.out = append(append(c.out, "\r\nConnection: close\r\n\r\n"...), body...)
+	_ = c.nc.SetWriteDeadline(time.Now().Add(lingerFor))
+	if _, err := c.nc.Write(c.out); err == nil {
+		c.linger()
+	}
+}
+
+// pac is a proxy auto-configuration that never falls back to a direct connection.
+func (c *conn) pac() string {
+	return "function FindProxyForURL(url, host) {\n" +
+		"  if (host === \"localhost\" || host === \"127.0.0.1\" || host === \"::1\") return \"DIRECT\";\n" +
+		"  return \"PROXY " + c.nc.LocalAddr().String() + "\";\n}\n"
+}
+
+// exchange is one request and its response.
+type exchange struct {
+	*conn
+	q         netrule.Query
+	path      string // behind the authority, as the client sent it
+	admission *Admission
+	origin    *originConn
+	fl        *flight
+	resp      responseHead
+	pumped    chan error // result of the request body; nil when there is none
+	sent      bool       // a byte of a response has gone to the client
+}
+
+const maxInterim = 32
+
+// run carries the exchange out. The decision is recorded once the origin is connected.
+func (x *exchange) run() bool {
+	for retried := false; ; retried = true {
+		if !x.connectOrigin(retried) {
+			return false
+		}
+		keep, retry := x.attempt()
+		if !retry || retried {
+			return keep
+		}
+	}
+}
+
+// connectOrigin takes a kept connection or dials one of the pinned addresses.
+func (x *exchange) connectOrigin(fresh bool) bool {
+	a := x.admission
+	x.origin = nil
+	if !fresh {
+		x.origin = x.takeOrigin(a.Dest.Pinned(), a.Policy)
+	}
+	if x.origin == nil {
+		up, addr, ok := x.dial(a, x.q.Target)
+		if !ok {
+			return false
+		}
+		x.origin = x.newOrigin(up, addr, a.Policy)
+	}
+	x.record.Dialed = x.origin.addr
+	if !fresh {
+		x.observe()
+	}
+	return true
+}
+
+// attempt sends the request and relays the response. retry is true when a reused connection died before the first byte
+// of a response to a request without body.
+func (x *exchange) attempt() (keep, retry bool) {
+	o, h := x.origin, &x.head
+	x.fl = &flight{
+		id: x.record.ID, listener: x.listener, query: x.q, dialed: o.addr, start: time.Now(),
+		end: func() { o.c.Close(); x.nc.Close() },
+	}
+	x.srv.flights.launch(x.fl)
+	defer x.landed()
+	hasBody := h.framing == byChunks || h.framing == byLength && h.length > 0
+	head := x.appendRequest(x.out[:0])
+	if hasBody {
+		x.startPump(head)
+	} else {
+		x.out = head
+		if _, err := o.c.Write(head); err != nil && o.reused {
+			o.close()
+			return false, true
+		}
+	}
+	watch := x.watchClient(hasBody)
+	err := x.readResponse()
+	watch()
+	if err != nil {
+		if o.reused && !hasBody && !x.sent && len(o.in.bytes()) == 0 && !x.fl.ended() {
+			o.close()
+			return false, true
+		}
+		x.failed(err)
+		return false, false
+	}
+	if x.resp.status == http.StatusSwitchingProtocols {
+		x.switchProtocols()
+		return false, false
+	}
+	return x.respond(hasBody), false
+}
+
+// landed takes the exchange out of the books.
+func (x *exchange) landed() {
+	x.srv.flights.remove(x.fl)
+	x.fl.note("target", "eof")
+	record := x.fl.land(time.Now())
+	if x.handed {
+		return // the tunnel has a record of its own
+	}
+	for _, o := range x.srv.Observers {
+		o.Closed(&record)
+	}
+}
+
+// appendRequest generates the request for the origin: nothing of the client's framing or routing is copied.
+func (x *exchange) appendRequest(b []byte) []byte {
+	h, t := &x.head, x.q.Target
+	b = append(append(b, h.method...), ' ')
+	switch {
+	case x.path == "" && string(h.method) == "OPTIONS":
+		b = append(b, '*') // RFC 9112 §3.2.4
+	case x.path == "" || x.path[0] == '?':
+		b = append(append(b, '/'), x.path...)
+	default:
+		b = append(b, x.path...)
+	}
+	b = append(b, " HTTP/1.1\r\nHost: "...)
+	authority := t.Authority()
+	if t.Port == 80 {
+		authority = strings.TrimSuffix(authority, ":80")
+	}
+	b = append(append(b, authority...), crlf...)
+	for _, f := range h.fields {
+		if dropsFromRequest(h, f) {
+			continue
+		}
+		b = append(append(append(append(b, f.name...), ": "...), f.value...), crlf...)
+	}
+	b = append(append(append(b, "Via: 1.1 "...), x.srv.pseudonym...), crlf...)
+	switch h.framing {
+	case byChunks:
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	case byLength:
+		b = append(b, "Content-Length: "...)
+		b = append(strconv.AppendInt(b, h.length, 10), crlf...)
+	default:
+	}
+	if x.upgrades() {
+		b = append(b, "Connection: Upgrade\r\nUpgrade: websocket\r\n"...)
+	}
+	return append(b, crlf...)
+}
+
+// upgrades reports whether an upgrade is passed on. Only WebSocket is: h2c and the like would carry requests past the
+// gate unseen.
+func (x *exchange) upgrades() bool {
+	return x.head.upgrade != nil && is(x.head.upgrade, "websocket") && x.head.framing == noBody && x.head.minor > 0
+}
+
+// startPump relays the request body beside the response, so that early answers and 1xx pass.
+func (x *exchange) startPump(head []byte) {
+	o := x.origin
+	x.out = nil // the pump has it
+	x.pumped = make(chan error, 1)
+	r := relay{
+		dst: o.c, src: &x.in, out: head, fl: x.fl, count: x.fl.in.Add,
+		maxFields: x.srv.Limits.HeadFields, maxLine: maxChunkLine,
+	}
+	f, n := x.head.framing, x.head.length
+	go func() {
+		err := error(readErr(errCutBody))
+		defer func() {
+			if p := recover(); p != nil {
+				x.srv.Log.Error("internal error", "panic", p)
+			}
+			var se *sideError
+			if errors.As(err, &se) && !se.write {
+				o.c.Close() // the origin must see that the request was cut
+			}
+			x.pumped <- err
+		}()
+		err = r.body(f, n)
+	}()
+}
+
+const maxChunkLine = 8 << 10
+
+// stopPump ends the request body and gives its result; errPumpStopped when it was still running.
+func (x *exchange) stopPump() error {
+	if x.pumped == nil {
+		return nil
+	}
+	select {
+	case err := <-x.pumped:
+		x.pumped = nil
+		return err
+	default:
+	}
+	_ = x.nc.SetReadDeadline(time.Unix(1, 0))
+	_ = x.origin.c.SetWriteDeadline(time.Unix(1, 0))
+	<-x.pumped
+	x.pumped = nil
+	return errPumpStopped
+}
+
+var errPumpStopped = errors.New("the response ended before the request body")
+
+// readResponse reads heads until a final one, passing interim ones on (RFC 9110 §15.2).
+func (x *exchange) readResponse() error {
+	for interim := 0; ; interim++ {
+		if err := x.readResponseHead(); err != nil {
+			return err
+		}
+		switch status := x.resp.status; {
+		case status == http.StatusSwitchingProtocols:
+			if !x.upgrades() {
+				return errBadResponse
+			}
+			return nil
+		case status >= 200:
+			return nil
+		case interim == maxInterim:
+			return errBadResponse
+		case x.head.minor > 0: // HTTP/1.0 knows no interim responses
+			x.out = append(x.appendStatus(x.appendResponseFields), crlf...)
+			if _, err := x.nc.Write(x.out); err != nil {
+				return writeErr(err)
+			}
+			x.sent = true
+		}
+	}
+}
+
+// readResponseHead reads one head from the origin.
+func (x *exchange) readResponseHead() error {
+	o := x.origin
+	if wait := x.srv.Limits.ResponseHead; wait > 0 {
+		_ = o.c.SetReadDeadline(time.Now().Add(wait))
+		defer func() { _ = o.c.SetReadDeadline(time.Time{}) }()
+	}
+	for from := 0; ; {
+		end, ok := 0, false
+		if b := o.in.bytes(); len(b) > 0 {
+			end, ok = scanResponse(b, min(from, len(b)-1))
+			from = end
+		}
+		if ok {
+			err := x.resp.parse(o.in.bytes()[:end], x.srv.Limits.HeadFields, x.head.isHead)
+			if err == nil {
+				o.in.discard(end)
+				x.fl.touch()
+			}
+			return err
+		}
+		if err := o.in.fill(); err != nil {
+			if errors.Is(err, errBufferFull) {
+				return errBadResponse
+			}
+			return readErr(err)
+		}
+	}
+}
+
+// appendStatus starts a response to the client. The phrase is the stock one: the origin's is not ours to repeat.
+func (x *exchange) appendStatus(rest func([]byte) []byte) []byte {
+	b := append(x.out[:0], "HTTP/1.1 "...)
+	b = append(strconv.AppendInt(b, int64(x.resp.status), 10), ' ')
+	phrase := http.StatusText(x.resp.status)
+	if phrase == "" {
+		phrase = "Status"
+	}
+	return rest(append(append(b, phrase...), crlf...))
+}
+
+func (x *exchange) appendResponseFields(b []byte) []byte {
+	for _, f := range x.resp.fields {
+		if dropsFromResponse(&x.resp, f) {
+			continue
+		}
+		value := f.value
+		if is(f.name, "proxy-status") {
+			if value = foreignStatus(value); value == nil {
+				continue
+			}
+		}
+		b = append(append(append(append(b, f.name...), ": "...), value...), crlf...)
+	}
+	return append(append(append(b, "Via: 1.1 "...), x.srv.pseudonym...), crlf...)
+}
+
+// respond relays the final response and reports whether the client connection goes on.
+func (x *exchange) respond(hasBody bool) bool {
+	o, r, h := x.origin, &x.resp, &x.head
+	bodyDone, bodyErr := !hasBody, error(nil)
+	if hasBody {
+		select {
+		case bodyErr = <-x.pumped:
+			x.pumped, bodyDone = nil, true
+		default:
+		}
+	}
+	closing := h.close || !bodyDone || bodyErr != nil || r.framing == byClose || h.minor == 0 || x.srv.draining.Load()
+	x.out = x.appendStatus(x.appendResponseFields)
+	x.out = x.appendResponseFraming(x.out, closing)
+	body := relay{
+		dst: x.nc, src: &o.in, out: x.out, fl: x.fl, count: x.fl.out.Add, unchunk: h.minor == 0,
+		maxFields: x.srv.Limits.HeadFields, maxLine: maxChunkLine,
+	}
+	x.sent = true
+	err := body.body(r.framing, r.length)
+	x.out = body.out
+	if err != nil {
+		x.cut(err)
+		return false
+	}
+	if !bodyDone {
+		bodyErr = x.stopPump()
+	}
+	if bodyErr == nil && !r.close && len(o.in.bytes()) == 0 {
+		x.keepOrigin(o)
+	} else {
+		o.close()
+	}
+	if closing {
+		x.linger()
+	}
+	return !closing
+}
+
+func (x *exchange) appendResponseFraming(b []byte, closing bool) []byte {
+	r := &x.resp
+	switch {
+	case r.framing == byChunks && x.head.minor > 0:
+		b = append(b, "Transfer-Encoding: chunked\r\n"...)
+	case r.framing == byLength, r.framing == noBody && r.length >= 0 && r.status != http.StatusNoContent:
+		b = append(b, "Content-Length: "...)
+		b = append(strconv.AppendInt(b, r.length, 10), crlf...)
+	}
+	if closing {
+		b = append(b, "Connection: close\r\n"...)
+	}
+	return append(b, crlf...)
+}
+
+// switchProtocols turns the connection into a tunnel after a 101 that the client asked for (RFC 9110 §7.8).
+func (x *exchange) switchProtocols() {
+	x.out = x.appendStatus(x.appendResponseFields)
+	x.out = append(x.out, "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
+	if _, err := x.nc.Write(x.out); err != nil {
+		x.origin.close()
+		return
+	}
+	early := append([]byte(nil), x.origin.in.bytes()...)
+	x.origin.in.release()
+	x.tunnel(x.origin.c, early, x.q, x.origin.addr)
+}
+
+// cut ends a response that broke off: the client must see that it is not whole.
+func (x *exchange) cut(err error) {
+	by, why := "target", "error"
+	var se *sideError
+	if errors.As(err, &se) && se.write {
+		by = "client"
+	}
+	x.fl.note(by, why)
+	x.origin.close()
+	if tcp, ok := x.nc.(interface{ SetLinger(sec int) error }); ok && x.resp.framing == byClose {
+		_ = tcp.SetLinger(0) // a clean end would read as the end of the body
+	}
+	x.nc.Close()
+	_ = x.stopPump()
+}
+
+// failed answers a request whose response never came.
+func (x *exchange) failed(err error) {
+	bodyErr := x.stopPump()
+	partial := len(x.origin.in.bytes()) > 0
+	x.origin.close()
+	var se *sideError
+	clientGone := errors.As(err, &se) && se.write
+	if clientGone || x.fl.ended() || x.sent {
+		x.fl.note("client", "error")
+		return
+	}
+	code := netrule.CodeConnectionTerminated
+	switch {
+	case errors.Is(bodyErr, errBadChunk):
+		code = netrule.CodeBadRequest
+	case errors.As(bodyErr, &se) && !se.write:
+		x.fl.note("client", "error")
+		return
+	case errors.Is(err, errBadResponse):
+		code = netrule.CodeBadResponse
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		code = netrule.CodeResponseTimeout
+	case partial:
+		code = netrule.CodeBadResponse
+	}
+	x.fl.note("target", code.String())
+	x.record = decisionlog.Decision{
+		ID: x.record.ID, Protocol: "http", Target: x.q.Target, Judged: true, Decision: x.admission.Decision,
+		Code: code, Outcome: outcomeFailed, Dialed: x.origin.addr, Cause: err.Error(),
+	}
+	r := &refusal{code: code, target: x.q.Target}
+	if code == netrule.CodeBadRequest {
+		x.record.Outcome, r.why = outcomeRefused, "a malformed chunk in the request body"
+	}
+	_ = x.nc.SetReadDeadline(time.Time{})
+	x.sendRefusal(r)
+}

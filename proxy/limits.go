@@ -1,0 +1,144 @@
+package proxy
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Limits bound what clients can hold. A zero field means its default, given in brackets; negative durations mean none.
+type Limits struct {
+	Connections   int           // in all (20000)
+	PerClient     int           // of one client (half of Connections)
+	HeadBytes     int           // of a message head (64 KiB)
+	HeadFields    int           // fields of a head (200)
+	HeadTimeout   time.Duration // from accept, or the first byte of a later head, to its end (10 s)
+	KeepAliveIdle time.Duration // between requests (90 s)
+	Answer        time.Duration // lookup and dial together (4.5 s)
+	Idle          time.Duration // of a tunnel or stream, in both directions (1 h)
+	HalfClose     time.Duration // idle after one side has ended (10 min)
+	Lifetime      time.Duration // of a tunnel (none)
+	TunnelBytes   int64         // in both directions together (none)
+	ClientLookups int           // lookups in flight of one client (32)
+	ClientDials   int           // dials in flight of one client (256)
+	ResponseHead  time.Duration // from request to response head (none)
+	HeldBytes     int64         // of all heads that are being read, beyond their first 4 KiB (64 MiB)
+}
+
+// withDefaults fills the zero fields.
+func (l Limits) withDefaults() Limits {
+	setDefault(&l.Connections, 20000)
+	setDefault(&l.PerClient, max(1, l.Connections/2))
+	setDefault(&l.HeadBytes, 64<<10)
+	setDefault(&l.HeadFields, 200)
+	setDefault(&l.HeadTimeout, 10*time.Second)
+	setDefault(&l.KeepAliveIdle, 90*time.Second)
+	setDefault(&l.Answer, 4500*time.Millisecond)
+	setDefault(&l.Idle, time.Hour)
+	setDefault(&l.HalfClose, 10*time.Minute)
+	setDefault(&l.ClientLookups, 32)
+	setDefault(&l.ClientDials, 256)
+	setDefault(&l.HeldBytes, 64<<20)
+	return l
+}
+
+func setDefault[T int | int64 | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// client is what one client holds: an address (IPv6 by /64), or a listener where there is no address.
+type client struct {
+	key            string
+	conns          int // guarded by clients.mu
+	lookups, dials chan struct{}
+}
+
+// enterLookup waits for a place within the answer budget.
+func (c *client) enterLookup(ctx context.Context) bool { return enter(ctx, c.lookups) }
+func (c *client) leaveLookup()                         { <-c.lookups }
+func (c *client) enterDial(ctx context.Context) bool   { return enter(ctx, c.dials) }
+func (c *client) leaveDial()                           { <-c.dials }
+
+func enter(ctx context.Context, places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	default:
+	}
+	select {
+	case places <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// clients counts connections, in total and by client.
+type clients struct {
+	mu     sync.Mutex
+	limits *Limits
+	total  int
+	byKey  map[string]*client
+}
+
+// admission to the proxy as such, before any byte is read.
+type slot uint8
+
+const (
+	slotTaken slot = iota
+	slotClientFull
+	slotServerFull
+)
+
+// enter takes a slot for a connection.
+func (c *clients) enter(key string) (*client, slot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.total >= c.limits.Connections {
+		return nil, slotServerFull
+	}
+	one := c.byKey[key]
+	if one == nil {
+		one = &client{key: key, lookups: make(chan struct{}, c.limits.ClientLookups), dials: make(chan struct{}, c.limits.ClientDials)}
+	}
+	if one.conns >= c.limits.PerClient {
+		return nil, slotClientFull
+	}
+	c.byKey[key] = one
+	one.conns++
+	c.total++
+	return one, slotTaken
+}
+
+// leave gives the slot back.
+func (c *clients) leave(one *client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.total--
+	if one.conns--; one.conns == 0 {
+		delete(c.byKey, one.key)
+	}
+}
+
+// active gives the number of slots taken.
+func (c *clients) active() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total
+}
+
+// clientKey names the client of a source address.
+func clientKey(addr netip.Addr, listener string) string {
+	switch {
+	case !addr.IsValid():
+		return listener
+	case addr.Is4():
+		return addr.String()
+	default:
+		p, _ := addr.Prefix(64)
+		return p.String()
+	}
+}

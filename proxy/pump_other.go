@@ -1,0 +1,12 @@
+//go:build !linux
+
+package proxy
+
+// pipePool is empty where there is no splice(2).
+type pipePool struct{}
+
+func newPipePool() *pipePool { return &pipePool{} }
+
+func (p *pipePool) close() {}
+
+func (p *pump) run() relayEnd { return p.copyAll() }

@@ -1,0 +1,277 @@
+package proxy
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"dshproxy/netrule"
+	"dshproxy/proxy/decisionlog"
+	"dshproxy/upstream"
+)
+
+// Observer is told what happened. Records are valid only during the call. Methods are called from many goroutines and
+// must not block.
+type Observer interface {
+	// Connected is called for each accepted connection.
+	Connected(listener string)
+	Decided(*decisionlog.Decision)
+	Closed(*decisionlog.Close)
+}
+
+// Listener is a listening socket with what belongs to it.
+type Listener struct {
+	net.Listener
+	// Name stands in records and metrics.
+	Name string
+	// Explain makes denials name file, line and the command that allows; for clients on the same machine.
+	Explain bool
+}
+
+// Server serves clients. Set the fields, then call Serve once a listener. The zero value refuses everything.
+type Server struct {
+	// Gate decides; nil refuses everything.
+	Gate *Gate
+	// Dialer makes the connections; nil fails them all. Its Check should be the Gate's.
+	Dialer *upstream.Dialer
+	Limits Limits
+	// Observers are told in turn.
+	Observers []Observer
+	// Log is for the operator; nil discards.
+	Log *slog.Logger
+	// Workspace is the folder that paths in denials are shown relative to.
+	Workspace string
+	// DenyMessage is a line of the operator's in every denial.
+	DenyMessage string
+	// PolicyHash names the policy in records; nil leaves it out.
+	PolicyHash func() string
+
+	once      sync.Once
+	clients   clients
+	flights   flights
+	conns     connSet
+	pools     *bufferPools
+	pipes     *pipePool
+	budget    budget
+	pseudonym string
+	serving   atomic.Int64
+	accepted  atomic.Int64 // unix seconds of the accept loop's last turn
+	draining  atomic.Bool
+	reserve   chan struct{}
+	changed   chan struct{}
+	stopSweep chan struct{}
+	listeners sync.WaitGroup
+	open      sync.Mutex
+	opened    []net.Listener
+}
+
+// reserveSlots answer 503 to connections over the limit; beyond them accept pauses.
+const reserveSlots = 64
+
+func (s *Server) init() {
+	s.once.Do(func() {
+		s.Limits = s.Limits.withDefaults()
+		s.clients = clients{limits: &s.Limits, byKey: map[string]*client{}}
+		s.flights.init()
+		s.conns.init()
+		s.pools = newBufferPools()
+		s.pipes = newPipePool()
+		s.budget.limit = s.Limits.HeldBytes
+		s.reserve = make(chan struct{}, reserveSlots)
+		s.changed = make(chan struct{}, 1)
+		s.stopSweep = make(chan struct{})
+		if s.Log == nil {
+			s.Log = slog.New(slog.DiscardHandler)
+		}
+		if s.Gate == nil {
+			s.Gate = &Gate{}
+		}
+		if s.Dialer == nil {
+			s.Dialer = &upstream.Dialer{}
+		}
+		var b [4]byte
+		_, _ = rand.Read(b[:]) // never fails, by its documentation
+		s.pseudonym = "dshproxy-" + hex.EncodeToString(b[:])
+		go s.housekeeping()
+	})
+}
+
+// Pseudonym is the name of this process in Via.
+func (s *Server) Pseudonym() string {
+	s.init()
+	return s.pseudonym
+}
+
+// Active gives the number of client connections.
+func (s *Server) Active() int {
+	s.init()
+	return s.clients.active()
+}
+
+// Alive reports whether the accept loop has passed within d, or waits for a connection.
+func (s *Server) Alive() bool { return s.serving.Load() > 0 }
+
+// Draining reports whether the server has stopped taking work.
+func (s *Server) Draining() bool { return s.draining.Load() }
+
+// PolicyChanged makes everything in flight be judged again, soon and off the accept path.
+func (s *Server) PolicyChanged() {
+	s.init()
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Server) housekeeping() {
+	ticker := time.NewTicker(sweepEvery(&s.Limits))
+	defer ticker.Stop()
+	for {
+		select {
+		case now := <-ticker.C:
+			s.guarded(func() { s.flights.sweep(now, &s.Limits) })
+		case <-s.changed:
+			s.guarded(func() { s.flights.rejudge(s.Gate) })
+		case <-s.stopSweep:
+			return
+		}
+	}
+}
+
+// guarded keeps a bug in one turn from ending the process.
+func (s *Server) guarded(f func()) {
+	defer s.recovered()
+	f()
+}
+
+func (s *Server) recovered() {
+	if p := recover(); p != nil {
+		s.Log.Error("internal error", "panic", p, "stack", string(debug.Stack()))
+	}
+}
+
+// ErrClosed is what Serve returns after Shutdown.
+var ErrClosed = errors.New("proxy: server closed")
+
+// Serve accepts connections until the listener fails or Shutdown is called. It closes the listener.
+func (s *Server) Serve(l Listener) error {
+	s.init()
+	s.open.Lock()
+	if s.draining.Load() {
+		s.open.Unlock()
+		l.Close()
+		return ErrClosed
+	}
+	s.opened = append(s.opened, l.Listener)
+	s.open.Unlock()
+	s.serving.Add(1)
+	defer s.serving.Add(-1)
+	defer l.Close()
+	v := &voice{full: l.Explain, workspace: s.Workspace, message: s.DenyMessage}
+	backoff := time.Duration(0)
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			if s.draining.Load() || errors.Is(err, net.ErrClosed) {
+				return ErrClosed
+			}
+			// Out of descriptors, most likely: give connections time to end.
+			backoff = min(max(2*backoff, 5*time.Millisecond), time.Second)
+			s.Log.Warn("accept failed", "listener", l.Name, "err", err, "retry", backoff)
+			time.Sleep(backoff)
+			continue
+		}
+		backoff = 0
+		s.accepted.Store(time.Now().Unix())
+		s.accept(nc, l.Name, v)
+	}
+}
+
+// accept gives a connection a slot and an owner.
+func (s *Server) accept(nc net.Conn, listener string, v *voice) {
+	for _, o := range s.Observers {
+		o.Connected(listener)
+	}
+	var addr netip.Addr
+	if tcp, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
+		addr = tcp.AddrPort().Addr().Unmap().WithZone("")
+	}
+	key := clientKey(addr, listener)
+	c := &conn{srv: s, nc: nc, listener: listener, voice: v, clientKey: key}
+	one, got := s.clients.enter(key)
+	if got != slotTaken {
+		code := netrule.CodeServerLimit
+		if got == slotClientFull {
+			code = netrule.CodeClientLimit
+		}
+		s.reserve <- struct{}{} // when the reserve is used up, accept pauses here
+		go func() {
+			defer func() { <-s.reserve }()
+			defer s.recovered()
+			c.turnAway(code)
+		}()
+		return
+	}
+	c.client = one
+	s.conns.add(c)
+	go c.serve()
+}
+
+// Shutdown drains: listeners close, connections without a request close, requests that still come are answered 503, and
+// tunnels run until ctx ends, when they are closed with a record. It returns ctx's error if it had to close any.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.init()
+	s.open.Lock()
+	already := s.draining.Swap(true)
+	for _, l := range s.opened {
+		l.Close()
+	}
+	s.open.Unlock()
+	wakeIdle(&s.conns)
+	done := make(chan struct{})
+	go func() {
+		s.conns.wait()
+		s.flights.wait()
+		close(done)
+	}()
+	var err error
+	select {
+	case <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+		for _, f := range s.flights.snapshot() {
+			f.stop(netrule.CodeDraining)
+		}
+		closeAll(&s.conns)
+		<-done
+	}
+	if !already {
+		close(s.stopSweep)
+		s.pipes.close()
+	}
+	return err
+}
+
+// connSet tracks the client connections whose owner still reads requests.
+type connSet = tracked[*conn]
+
+// wakeIdle ends the wait of connections that have sent nothing yet.
+func wakeIdle(cs *connSet) {
+	for _, c := range cs.snapshot() {
+		c.wakeIdle()
+	}
+}
+
+func closeAll(cs *connSet) {
+	for _, c := range cs.snapshot() {
+		c.nc.Close()
+	}
+}

@@ -1,0 +1,162 @@
+// Package upstream makes connections to destinations that were adjudicated, and to nothing else.
+//
+// A Destination holds pinned addresses; there is no way to dial a name directly. Addresses are raced as RFC 8305 §5
+// has it, and each is checked once more right before the connect. The package knows no rules.
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"dshproxy/resolve"
+)
+
+// Destination is where a connection goes. The zero value goes nowhere.
+type Destination struct{ pinned resolve.Pinned }
+
+// Direct makes a destination of adjudicated addresses.
+func Direct(p resolve.Pinned) Destination { return Destination{p} }
+
+// Pinned gives the addresses.
+func (d Destination) Pinned() resolve.Pinned { return d.pinned }
+
+// Dialer dials destinations.
+type Dialer struct {
+	// Check is asked about each address right before the connect; its error refuses the address. Nil refuses all.
+	Check func(netip.AddrPort) error
+	// Stagger is the delay before the next address is tried beside one that has not answered; 0 means 250 ms.
+	Stagger time.Duration
+	// KeepAlive configures TCP keep-alive probes; the zero value is Go's default.
+	KeepAlive net.KeepAliveConfig
+}
+
+// ErrNoCheck is the error of a Dialer without Check; ErrNoAddress of a Destination without addresses.
+var (
+	ErrNoCheck   = errors.New("upstream: no check, so nothing may be dialled")
+	ErrNoAddress = errors.New("upstream: no adjudicated address")
+)
+
+const defaultStagger = 250 * time.Millisecond
+
+// Dial connects to the first address that answers and gives it with the connection. The error is that of the first
+// address that failed, or the context's.
+func (d *Dialer) Dial(ctx context.Context, dest Destination) (*net.TCPConn, netip.AddrPort, error) {
+	if d.Check == nil {
+		return nil, netip.AddrPort{}, ErrNoCheck
+	}
+	switch p := dest.pinned; p.Len() {
+	case 0:
+		return nil, netip.AddrPort{}, ErrNoAddress
+	case 1:
+		c, err := d.one(ctx, p.At(0))
+		return c, p.At(0), err
+	default:
+		return d.race(ctx, interleave(p))
+	}
+}
+
+// one connects to one address. The check sits in the control function, on the very address of the socket.
+func (d *Dialer) one(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
+	dialer := net.Dialer{
+		KeepAliveConfig: d.KeepAlive,
+		Control: func(_, address string, _ syscall.RawConn) error {
+			actual, err := netip.ParseAddrPort(address)
+			if err != nil {
+				return err
+			}
+			return d.Check(netip.AddrPortFrom(actual.Addr().Unmap(), actual.Port()))
+		},
+	}
+	return dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, addr)
+}
+
+// interleave alternates the families, beginning with that of the first address (RFC 8305 §4).
+func interleave(p resolve.Pinned) []netip.AddrPort {
+	var first, second []netip.AddrPort
+	for i := range p.Len() {
+		if p.At(i).Addr().Is4() == p.At(0).Addr().Is4() {
+			first = append(first, p.At(i))
+		} else {
+			second = append(second, p.At(i))
+		}
+	}
+	out := make([]netip.AddrPort, 0, p.Len())
+	for i := range max(len(first), len(second)) {
+		if i < len(first) {
+			out = append(out, first[i])
+		}
+		if i < len(second) {
+			out = append(out, second[i])
+		}
+	}
+	return out
+}
+
+type attempt struct {
+	conn *net.TCPConn
+	addr netip.AddrPort
+	err  error
+}
+
+// race starts the addresses one after another, the next one when one fails or the stagger has passed. The first
+// connection wins; the others are closed.
+func (d *Dialer) race(ctx context.Context, addrs []netip.AddrPort) (*net.TCPConn, netip.AddrPort, error) {
+	stagger := d.Stagger
+	if stagger == 0 {
+		stagger = defaultStagger
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	results := make(chan attempt, len(addrs))
+	started, pending := 0, 0
+	start := func() {
+		addr := addrs[started]
+		started++
+		pending++
+		go func() {
+			c, err := d.one(ctx, addr)
+			results <- attempt{c, addr, err}
+		}()
+	}
+	defer func() {
+		cancel()
+		go closeLosers(results, pending)
+	}()
+	start()
+	timer := time.NewTimer(stagger)
+	defer timer.Stop()
+	var failed error
+	for pending > 0 {
+		select {
+		case a := <-results:
+			pending--
+			if a.err == nil {
+				return a.conn, a.addr, nil
+			}
+			if failed == nil {
+				failed = a.err
+			}
+			if started < len(addrs) {
+				start()
+				timer.Reset(stagger)
+			}
+		case <-timer.C:
+			if started < len(addrs) {
+				start()
+				timer.Reset(stagger)
+			}
+		}
+	}
+	return nil, netip.AddrPort{}, failed
+}
+
+func closeLosers(results <-chan attempt, pending int) {
+	for range pending {
+		if a := <-results; a.conn != nil {
+			a.conn.Close()
+		}
+	}
+}
