@@ -224,3 +224,22 @@ func isUnder(name, parent string) bool {
 	n := len(name) - len(parent)
 	return n > 1 && name[n-1] == '.' && name[n:] == parent
 }
+
+// Covers reports whether every host that q matches is matched by p too. literals says whether wildcards of p reach
+// addresses. It may say no where the answer is yes.
+func (p HostPattern) Covers(q HostPattern, literals bool) bool {
+	switch {
+	case p.kind == hostAny:
+		return literals || q.kind != hostLiteral && q.kind != hostAny && q.kind != hostGlob || q.kind == hostAny
+	case p.kind == hostLiteral || q.kind == hostLiteral:
+		return p.kind == q.kind && p.addr == q.addr
+	case q.kind == hostAny || q.kind == hostGlob || p.kind == hostGlob:
+		return p.kind == q.kind && p.text == q.text
+	case p.kind == hostExact:
+		return q.kind == hostExact && p.name == q.name
+	case p.kind == hostSubtree:
+		return p.name == q.name || isUnder(q.name, p.name)
+	default: // subdomains
+		return isUnder(q.name, p.name) || q.kind == hostSubdomains && p.name == q.name
+	}
+}

@@ -5,7 +5,14 @@ import (
 
 	"dshproxy/netrule"
 	"dshproxy/netrule/glob"
+	"dshproxy/rules/tree"
 )
+
+// ParseError is a rule file that does not load.
+type ParseError = tree.Error
+
+// nodesPerRule bounds the size of a file by the number of rules that it may hold.
+const nodesPerRule = 1000
 
 // Defaults of the format.
 const (

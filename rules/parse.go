@@ -8,19 +8,21 @@ import (
 	"dshproxy/netrule"
 	"dshproxy/netrule/glob"
 
+	"dshproxy/rules/tree"
+
 	"gopkg.in/yaml.v3"
 )
 
 // Parse reads one rule file. file is the name that errors and rules carry. Errors are of type *ParseError; nothing of a
 // file with an error is used.
 func Parse(file string, text []byte, opts Options) (*Document, error) {
-	root, err := parseTree(file, text, nodesPerRule*opts.maxRules())
+	root, err := tree.Parse(file, text, nodesPerRule*opts.maxRules())
 	if err != nil {
 		return nil, err
 	}
 	p := parser{file: file, opts: opts}
 	doc := &Document{File: file}
-	if root == nil || resolve(root).kind == kindNull {
+	if root == nil || tree.Resolve(root).Kind == tree.Null {
 		return doc, nil
 	}
 	err = p.fields(root, "the document", rootKeys, func(key string, n *yaml.Node) error {
@@ -68,15 +70,15 @@ func (p *parser) fail(n *yaml.Node, hint, format string, args ...any) error {
 
 // fields visits a mapping in the order of known, after refusing keys that are not in it.
 func (p *parser) fields(n *yaml.Node, path string, known []string, visit func(key string, n *yaml.Node) error) error {
-	m := deref(n)
+	m := tree.Deref(n)
 	if m.Kind != yaml.MappingNode {
-		return p.fail(n, "", "%s must be a mapping, not %s", path, resolve(n).kind)
+		return p.fail(n, "", "%s must be a mapping, not %s", path, tree.Resolve(n).Kind)
 	}
 	byName := map[string]*yaml.Node{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
-		name := keyText(deref(m.Content[i]))
+		name := tree.KeyText(tree.Deref(m.Content[i]))
 		if !slices.Contains(known, name) {
-			return p.fail(m.Content[i], didYouMean(name, known), "unknown field %q in %s", name, path)
+			return p.fail(m.Content[i], tree.DidYouMean(name, known), "unknown field %q in %s", name, path)
 		}
 		byName[name] = m.Content[i+1]
 	}
@@ -91,9 +93,9 @@ func (p *parser) fields(n *yaml.Node, path string, known []string, visit func(ke
 }
 
 func (p *parser) rules(n *yaml.Node) ([]Rule, error) {
-	list := deref(n)
+	list := tree.Deref(n)
 	if list.Kind != yaml.SequenceNode {
-		return nil, p.fail(n, "write rules: [] for none", "rules must be a list, not %s", resolve(n).kind)
+		return nil, p.fail(n, "write rules: [] for none", "rules must be a list, not %s", tree.Resolve(n).Kind)
 	}
 	out := make([]Rule, 0, min(len(list.Content), p.opts.maxRules()+1))
 	for i, item := range list.Content {
@@ -134,33 +136,33 @@ func (p *parser) rule(n *yaml.Node, path string) (Rule, error) {
 }
 
 func (p *parser) ruleField(r *Rule, key string, n *yaml.Node, present bool, path string) error {
-	v := resolve(n)
+	v := tree.Resolve(n)
 	switch key {
 	case "action":
-		action, ok := netrule.ParseAction(v.text)
-		if !present || v.kind != kindString || !ok {
+		action, ok := netrule.ParseAction(v.Text)
+		if !present || v.Kind != tree.String || !ok {
 			hint := ""
 			if present {
-				hint = didYouMean(v.text, []string{"allow", "deny", "ask"})
+				hint = tree.DidYouMean(v.Text, []string{"allow", "deny", "ask"})
 			}
 			return p.fail(n, hint, "%s must be one of allow, deny, ask", path)
 		}
 		r.Action = action
 	case "reason":
-		if !present || v.kind != kindString || strings.TrimSpace(v.text) == "" {
+		if !present || v.Kind != tree.String || strings.TrimSpace(v.Text) == "" {
 			return p.fail(n, "say in a sentence why; the person or model that is refused reads it", "%s must be a non-empty string", path)
 		}
-		r.Reason = v.text
+		r.Reason = v.Text
 	case "enabled":
-		if v.kind != kindBool {
-			return p.fail(n, "write true or false", "%s must be a boolean, not %s", path, v.kind)
+		if v.Kind != tree.Bool {
+			return p.fail(n, "write true or false", "%s must be a boolean, not %s", path, v.Kind)
 		}
-		r.Enabled = v.text == "true"
+		r.Enabled = v.Text == "true"
 	case "description":
-		if v.kind != kindString || strings.TrimSpace(v.text) == "" {
+		if v.Kind != tree.String || strings.TrimSpace(v.Text) == "" {
 			return p.fail(n, "", "%s must be a non-empty string", path)
 		}
-		r.Description = v.text
+		r.Description = v.Text
 	case "tags":
 		var err error
 		r.Tags, err = p.stringList(n, path)
@@ -205,30 +207,30 @@ type item struct {
 
 // strings reads the shape "string list": a non-empty string, or a list of them.
 func (p *parser) strings(n *yaml.Node, path string) ([]item, error) {
-	v := resolve(n)
+	v := tree.Resolve(n)
 	switch {
-	case v.kind == kindString && v.text != "":
-		return []item{{n, v.text, path}}, nil
-	case v.kind != kindList:
-		if v.kind == kindString {
+	case v.Kind == tree.String && v.Text != "":
+		return []item{{n, v.Text, path}}, nil
+	case v.Kind != tree.List:
+		if v.Kind == tree.String {
 			return nil, p.fail(n, "", "%s must be a non-empty string", path)
 		}
-		return nil, p.fail(n, quoteHint(v), "%s must be a string or a list of strings, not %s", path, v.kind)
+		return nil, p.fail(n, quoteHint(v), "%s must be a string or a list of strings, not %s", path, v.Kind)
 	}
-	out := make([]item, 0, len(v.node.Content))
-	for i, child := range v.node.Content {
+	out := make([]item, 0, len(v.Node.Content))
+	for i, child := range v.Node.Content {
 		path := fmt.Sprintf("%s[%d]", path, i)
-		if c := resolve(child); c.kind != kindString || c.text == "" {
+		if c := tree.Resolve(child); c.Kind != tree.String || c.Text == "" {
 			return nil, p.fail(child, quoteHint(c), "%s must be a non-empty string", path)
 		} else {
-			out = append(out, item{child, c.text, path})
+			out = append(out, item{child, c.Text, path})
 		}
 	}
 	return out, nil
 }
 
-func quoteHint(v value) string {
-	if v.kind == kindNumber || v.kind == kindBool {
+func quoteHint(v tree.Value) string {
+	if v.Kind == tree.Number || v.Kind == tree.Bool {
 		return "put it in quotes"
 	}
 	return ""
@@ -248,25 +250,25 @@ func (p *parser) stringList(n *yaml.Node, path string) ([]string, error) {
 
 // patterns reads the shape "pattern list": a string, number or boolean, or a list of them that are not empty.
 func (p *parser) patterns(n *yaml.Node, path string) ([]item, error) {
-	v := resolve(n)
-	switch v.kind {
-	case kindString, kindNumber, kindBool:
-		return []item{{n, v.text, path}}, nil
-	case kindList:
+	v := tree.Resolve(n)
+	switch v.Kind {
+	case tree.String, tree.Number, tree.Bool:
+		return []item{{n, v.Text, path}}, nil
+	case tree.List:
 	default:
-		return nil, p.fail(n, "", "%s must be a string, number or boolean, or a list of them, not %s", path, v.kind)
+		return nil, p.fail(n, "", "%s must be a string, number or boolean, or a list of them, not %s", path, v.Kind)
 	}
-	out := make([]item, 0, len(v.node.Content))
-	for i, child := range v.node.Content {
+	out := make([]item, 0, len(v.Node.Content))
+	for i, child := range v.Node.Content {
 		path := fmt.Sprintf("%s[%d]", path, i)
-		c := resolve(child)
+		c := tree.Resolve(child)
 		switch {
-		case c.kind == kindNull || c.kind == kindMap || c.kind == kindList:
-			return nil, p.fail(child, "", "%s must be a string, number, or boolean, not %s", path, c.kind)
-		case c.text == "":
+		case c.Kind == tree.Null || c.Kind == tree.Map || c.Kind == tree.List:
+			return nil, p.fail(child, "", "%s must be a string, number, or boolean, not %s", path, c.Kind)
+		case c.Text == "":
 			return nil, p.fail(child, "", "%s must be non-empty", path)
 		}
-		out = append(out, item{child, c.text, path})
+		out = append(out, item{child, c.Text, path})
 	}
 	return out, nil
 }
@@ -331,13 +333,13 @@ func (p *parser) patternList(n *yaml.Node, path string, negatable bool) ([]Patte
 
 // keyed reads a mapping of keys to pattern lists, none of them empty.
 func (p *parser) keyed(n *yaml.Node, path, what string, negatable bool) ([]Keyed, error) {
-	m := deref(n)
+	m := tree.Deref(n)
 	if m.Kind != yaml.MappingNode {
-		return nil, p.fail(n, "", "%s must be a mapping, not %s", path, resolve(n).kind)
+		return nil, p.fail(n, "", "%s must be a mapping, not %s", path, tree.Resolve(n).Kind)
 	}
 	var out []Keyed
 	for i := 0; i+1 < len(m.Content); i += 2 {
-		key := keyText(deref(m.Content[i]))
+		key := tree.KeyText(tree.Deref(m.Content[i]))
 		if key == "" {
 			return nil, p.fail(m.Content[i], "", "%s: %s keys must be non-empty", path, what)
 		}
@@ -383,7 +385,7 @@ func (p *parser) when(w *When, n *yaml.Node, path string) error {
 		}
 		for _, it := range items {
 			if !slices.Contains(Platforms(), it.text) {
-				return p.fail(it.node, didYouMean(it.text, Platforms()), "%s: unknown platform %q", it.path, it.text)
+				return p.fail(it.node, tree.DidYouMean(it.text, Platforms()), "%s: unknown platform %q", it.path, it.text)
 			}
 			w.Platforms = append(w.Platforms, it.text)
 		}
@@ -452,7 +454,7 @@ func (p *parser) networkPattern(net *Network, key string, it item) error {
 	case "schemes":
 		s, ok := netrule.ParseScheme(it.text)
 		if !ok {
-			return p.fail(it.node, didYouMean(it.text, []string{"http", "https"}), "%s must be one of http, https", it.path)
+			return p.fail(it.node, tree.DidYouMean(it.text, []string{"http", "https"}), "%s must be one of http, https", it.path)
 		}
 		net.Schemes = append(net.Schemes, s)
 	}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"dshproxy/rules/tree"
 )
 
 // maxRegex is the longest pattern that is compiled, in bytes; maxRepeat the largest repeat count that is expanded.
@@ -80,7 +82,7 @@ func (t *translator) take(prefix string) bool {
 
 // disjunction reads alternatives up to the end or a closing parenthesis.
 func (t *translator) disjunction(depth int) error {
-	if depth > maxDepth {
+	if depth > tree.MaxDepth {
 		return t.invalid("nested too deep")
 	}
 	for t.more() && !t.has(")") {

@@ -1,4 +1,7 @@
-package rules
+// Package tree reads YAML strictly into a node tree with positions, for rule files and settings alike: one document, no
+// directives, no duplicate keys, no unknown tags, bounded depth and size; scalars by the YAML 1.2 core schema. It takes
+// bytes and does no IO.
+package tree
 
 import (
 	"bytes"
@@ -14,19 +17,17 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-const (
-	maxDepth     = 100 // of nested nodes
-	nodesPerRule = 1000
-)
+// MaxDepth is how deep nodes may be nested.
+const MaxDepth = 100
 
-// parseTree turns text into a checked node tree: one document, no directives, no duplicate or merge keys that hide
+// Parse turns text into a checked node tree: one document, no directives, no duplicate or merge keys that hide
 // anything, no unknown tags, bounded depth and size with every alias counted each time it is used. It gives nil for an
 // empty document.
-func parseTree(file string, text []byte, maxNodes int) (root *yaml.Node, err error) {
+func Parse(file string, text []byte, maxNodes int) (root *yaml.Node, err error) {
 	defer func() {
 		// yaml.v3 reports its own errors; a panic is a bug of the library met by a hostile file.
 		if p := recover(); p != nil {
-			root, err = nil, &ParseError{File: file, What: "invalid YAML: the parser gave up"}
+			root, err = nil, &Error{File: file, What: "invalid YAML: the parser gave up"}
 		}
 	}()
 	text, err = normalise(file, text)
@@ -44,7 +45,7 @@ func parseTree(file string, text []byte, maxNodes int) (root *yaml.Node, err err
 	var second yaml.Node
 	switch err := decoder.Decode(&second); {
 	case err == nil:
-		return nil, &ParseError{File: file, Line: second.Line, Col: second.Column, What: "invalid YAML: a second document", Hint: "a rule file is one document; remove the ---"}
+		return nil, &Error{File: file, Line: second.Line, Col: second.Column, What: "invalid YAML: a second document", Hint: "a rule file is one document; remove the ---"}
 	case !errors.Is(err, io.EOF):
 		return nil, yamlError(file, err)
 	}
@@ -59,10 +60,10 @@ func parseTree(file string, text []byte, maxNodes int) (root *yaml.Node, err err
 func normalise(file string, text []byte) ([]byte, error) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	if !utf8.Valid(text) {
-		return nil, &ParseError{File: file, What: "invalid YAML: not UTF-8"}
+		return nil, &Error{File: file, What: "invalid YAML: not UTF-8"}
 	}
 	if at := bytes.IndexByte(text, 0); at >= 0 {
-		return nil, &ParseError{File: file, Line: 1 + bytes.Count(text[:at], []byte("\n")), What: "invalid YAML: a NUL byte"}
+		return nil, &Error{File: file, Line: 1 + bytes.Count(text[:at], []byte("\n")), What: "invalid YAML: a NUL byte"}
 	}
 	if bytes.IndexByte(text, '\r') >= 0 {
 		if bytes.IndexByte(text, '\n') >= 0 {
@@ -77,7 +78,7 @@ func normalise(file string, text []byte) ([]byte, error) {
 		head, rest, _ = bytes.Cut(rest, []byte("\n"))
 		line++
 		if bytes.HasPrefix(head, []byte("%")) {
-			return nil, &ParseError{File: file, Line: line, Col: 1, What: "invalid YAML: a % directive", Hint: "remove the line"}
+			return nil, &Error{File: file, Line: line, Col: 1, What: "invalid YAML: a % directive", Hint: "remove the line"}
 		}
 		if trimmed := bytes.TrimSpace(head); len(trimmed) > 0 && trimmed[0] != '#' {
 			break
@@ -90,7 +91,7 @@ var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?line (\d
 
 func yamlError(file string, err error) error {
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	e := &ParseError{File: file, What: "invalid YAML: " + text}
+	e := &Error{File: file, What: "invalid YAML: " + text}
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 		e.Line, _ = strconv.Atoi(m[1])
 		e.What = "invalid YAML: " + m[2]
@@ -107,15 +108,15 @@ type treeChecker struct {
 }
 
 func (c *treeChecker) fail(n *yaml.Node, hint, format string, args ...any) error {
-	return &ParseError{File: c.file, Line: n.Line, Col: n.Column, What: fmt.Sprintf(format, args...), Hint: hint}
+	return &Error{File: c.file, Line: n.Line, Col: n.Column, What: fmt.Sprintf(format, args...), Hint: hint}
 }
 
 func (c *treeChecker) check(n *yaml.Node, depth int) error {
 	if c.left--; c.left < 0 {
 		return c.fail(n, "", "the document has too many nodes (aliases count each time)")
 	}
-	if depth > maxDepth {
-		return c.fail(n, "", "the document is nested deeper than %d", maxDepth)
+	if depth > MaxDepth {
+		return c.fail(n, "", "the document is nested deeper than %d", MaxDepth)
 	}
 	if n.Kind == yaml.AliasNode {
 		if n.Alias == nil {
@@ -158,11 +159,11 @@ func (c *treeChecker) checkTag(n *yaml.Node) error {
 func (c *treeChecker) checkKeys(n *yaml.Node) error {
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		key := deref(n.Content[i])
+		key := Deref(n.Content[i])
 		if key.Kind != yaml.ScalarNode {
 			return c.fail(n.Content[i], "", "a key that is no scalar")
 		}
-		name := keyText(key)
+		name := KeyText(key)
 		if seen[name] {
 			return c.fail(n.Content[i], "", "duplicate key %q", name)
 		}
@@ -171,42 +172,44 @@ func (c *treeChecker) checkKeys(n *yaml.Node) error {
 	return nil
 }
 
-func deref(n *yaml.Node) *yaml.Node {
+// Deref follows aliases, which Parse has bounded.
+func Deref(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
 	return n
 }
 
-// keyText gives a key as text; keys that are no strings become what they print as.
-func keyText(n *yaml.Node) string {
-	if v := resolve(n); v.kind == kindNumber || v.kind == kindBool {
-		return v.text
+// KeyText gives a key as text; keys that are no strings become what they print as.
+func KeyText(n *yaml.Node) string {
+	if v := Resolve(n); v.Kind == Number || v.Kind == Bool {
+		return v.Text
 	}
 	return n.Value
 }
 
-type valueKind uint8
+// Kind is what a node is by the core schema.
+type Kind uint8
 
 const (
-	kindNull valueKind = iota
-	kindString
-	kindNumber
-	kindBool
-	kindMap
-	kindList
+	Null Kind = iota
+	String
+	Number
+	Bool
+	Map
+	List
 )
 
-func (k valueKind) String() string {
+func (k Kind) String() string {
 	return [...]string{"null", "a string", "a number", "a boolean", "a mapping", "a list"}[k]
 }
 
-// value is a node resolved by the YAML 1.2 core schema. text is the value as the original prints it: numbers and
+// Value is a node resolved by the YAML 1.2 core schema. Text is the value as the original prints it: numbers and
 // booleans as JavaScript does.
-type value struct {
-	node *yaml.Node
-	kind valueKind
-	text string
+type Value struct {
+	Node *yaml.Node
+	Kind Kind
+	Text string
 }
 
 var (
@@ -217,52 +220,52 @@ var (
 	coreHex   = regexp.MustCompile(`^0x[0-9a-fA-F]+$`)
 )
 
-// resolve reads a node by the core schema itself: yaml.v3 resolves 012, timestamps and << the way of YAML 1.1.
-func resolve(n *yaml.Node) value {
-	n = deref(n)
-	v := value{node: n, text: n.Value}
+// Resolve reads a node by the core schema itself: yaml.v3 resolves 012, timestamps and << the way of YAML 1.1.
+func Resolve(n *yaml.Node) Value {
+	n = Deref(n)
+	v := Value{Node: n, Text: n.Value}
 	switch n.Kind {
 	case yaml.MappingNode:
-		v.kind = kindMap
+		v.Kind = Map
 	case yaml.SequenceNode:
-		v.kind = kindList
+		v.Kind = List
 	default:
-		v.kind, v.text = resolveScalar(n)
+		v.Kind, v.Text = resolveScalar(n)
 	}
 	return v
 }
 
-func resolveScalar(n *yaml.Node) (valueKind, string) {
+func resolveScalar(n *yaml.Node) (Kind, string) {
 	s := n.Value
 	if n.Style&yaml.TaggedStyle != 0 && n.ShortTag() == "!!str" {
-		return kindString, s
+		return String, s
 	}
 	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0 {
-		return kindString, s
+		return String, s
 	}
 	switch s {
 	case "", "~", "null", "Null", "NULL":
-		return kindNull, s
+		return Null, s
 	case "true", "True", "TRUE":
-		return kindBool, "true"
+		return Bool, "true"
 	case "false", "False", "FALSE":
-		return kindBool, "false"
+		return Bool, "false"
 	case ".nan", ".NaN", ".NAN":
-		return kindNumber, "NaN"
+		return Number, "NaN"
 	}
 	if m := coreInf.FindStringSubmatch(s); m != nil {
-		return kindNumber, strings.TrimPrefix(m[1], "+") + "Infinity"
+		return Number, strings.TrimPrefix(m[1], "+") + "Infinity"
 	}
 	switch {
 	case coreInt.MatchString(s), coreFloat.MatchString(s):
 		f, _ := strconv.ParseFloat(s, 64) // out of range gives an infinity, as in JavaScript
-		return kindNumber, numberText(f)
+		return Number, numberText(f)
 	case coreOct.MatchString(s):
-		return kindNumber, numberText(parseBase(s[2:], 8))
+		return Number, numberText(parseBase(s[2:], 8))
 	case coreHex.MatchString(s):
-		return kindNumber, numberText(parseBase(s[2:], 16))
+		return Number, numberText(parseBase(s[2:], 16))
 	}
-	return kindString, s
+	return String, s
 }
 
 func parseBase(digits string, base float64) float64 {

@@ -1,13 +1,13 @@
-package rules
+package tree
 
 import (
 	"fmt"
 	"strings"
 )
 
-// ParseError is a rule file that does not load. It names positions, fields and key names, never values that a file may
+// Error is a YAML file that does not load. It names positions, fields and key names, never values that a file may
 // keep secret.
-type ParseError struct {
+type Error struct {
 	File string
 	Line int // 1-based; 0 where no line is known
 	Col  int // 1-based; 0 where the YAML library knows none, and the line is then only near
@@ -16,7 +16,7 @@ type ParseError struct {
 }
 
 // Error gives FILE:LINE:COL: what, or FILE: near LINE: what.
-func (e *ParseError) Error() string {
+func (e *Error) Error() string {
 	switch {
 	case e.Line == 0:
 		return e.File + ": " + e.What
@@ -61,7 +61,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-func didYouMean(word string, known []string) string {
+// DidYouMean is the hint for a word that is not among the known ones.
+func DidYouMean(word string, known []string) string {
 	if near := Nearest(word, known); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}

@@ -1,0 +1,430 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"dshproxy/netrule"
+	"dshproxy/resolve"
+	"dshproxy/rules/live"
+	"dshproxy/rules/tree"
+
+	"gopkg.in/yaml.v3"
+)
+
+// settings are everything that can be set, with defaults.
+type settings struct {
+	rulesFile, fallbackPath        string
+	searchUp, watch, enforce       bool
+	managedRules                   []string
+	badFilePolicy, patternMode     string
+	maxRules, maxGlobStars         int
+	maxRuleBytes                   int64
+	caseInsensitivePaths           bool
+	watchStability                 int
+	explain                        string
+	mode, sandbox, autoFallback    string
+	unlisted, loopback, guard      string
+	defaultPorts                   []netrule.PortRange
+	privateAllowed, internal       []netip.Prefix
+	nat64                          []netip.Prefix
+	proxyBind                      string
+	proxyPort                      int
+	allowHostAction                bool
+	listen                         []listenAddr
+	metricsListen                  string
+	dnsServers                     []string
+	dnsSearch                      []string
+	dnsTimeout                     time.Duration
+	connections, perClient         int
+	headBytes                      int64
+	headFields                     int
+	headTimeout, keepAliveIdle     time.Duration
+	answer, idle, halfClose        time.Duration
+	lifetime, responseHead         time.Duration
+	tunnelBytes                    int64
+	lookups                        int
+	allowAnonymous                 bool
+	logFormat, logLevel, decisions string
+	logMaxSize                     int64
+	denyMessage                    string
+	drainDelay, drainTimeout       time.Duration
+
+	origins map[string]string
+}
+
+// listenAddr is an entry of listen.
+type listenAddr struct {
+	name, address string
+	mode          os.FileMode // of a unix socket
+}
+
+// setting is one key: its path in the file, and where its value goes.
+type setting struct {
+	path  string
+	value value
+	doc   string
+}
+
+// table lists every key, in the order in which they are shown.
+func (s *settings) table() []setting {
+	return []setting{
+		{"rulesFile", (*stringValue)(&s.rulesFile), "rule file, relative to the workspace or absolute"},
+		{"searchUp", (*boolValue)(&s.searchUp), "merge the rule files of parent folders behind the workspace's"},
+		{"fallbackPath", (*stringValue)(&s.fallbackPath), "rule file used when the workspace has none"},
+		{"managedRules", (*listValue)(&s.managedRules), "rule files that no workspace can open"},
+		{"badFilePolicy", enum(&s.badFilePolicy, "fail", "ignore-with-warning"), "what a bad workspace file does at start"},
+		{"maxRules", (*countValue)(&s.maxRules), "rules in a chain"},
+		{"maxRuleBytes", (*sizeValue)(&s.maxRuleBytes), "size of a rule file"},
+		{"maxGlobStars", (*countValue)(&s.maxGlobStars), "stars in a glob"},
+		{"patternMode", enum(&s.patternMode, "glob", "regex"), "how params, paths and argv patterns are read"},
+		{"caseInsensitivePaths", (*boolValue)(&s.caseInsensitivePaths), "fold the case of paths patterns"},
+		{"watch", (*boolValue)(&s.watch), "reload changed rule files"},
+		{"watchStabilityThresholdMs", (*intValue)(&s.watchStability), "milliseconds between two equal reads"},
+		{"enforce", (*boolValue)(&s.enforce), "false is dry run: refusals of the policy are only recorded"},
+		{"explain", enum(&s.explain, "auto", "full", "code"), "how much denials tell; auto is full on loopback and unix listeners"},
+		{"network.mode", enum(&s.mode, "deny-all", "whitelist", "allow-all", "auto"), "what happens to targets that no rule decides"},
+		{"network.sandbox", (*stringValue)(&s.sandbox), "preset of the sandbox, for mode auto"},
+		{"network.autoFallback", enum(&s.autoFallback, "deny-all", "whitelist", "allow-all"), "mode auto without a known preset"},
+		{"network.unlisted", enum(&s.unlisted, "deny", "ask"), "verdict of whitelist mode"},
+		{"network.loopback", enum(&s.loopback, "policy", "allow"), "allow: a last allow rule for localhost"},
+		{"network.defaultPorts", (*portsValue)(&s.defaultPorts), "ports of allow rules that name none: any, or a list"},
+		{"network.guard", enum(&s.guard, "filter", "refuse"), "answers that mix public and special-use addresses"},
+		{"network.privateAllowed", (*prefixesValue)(&s.privateAllowed), "networks exempt from the guard"},
+		{"network.internal", (*prefixesValue)(&s.internal), "public-looking networks that are private here"},
+		{"network.nat64Prefixes", (*prefixesValue)(&s.nat64), "translation prefixes beside the well-known one"},
+		{"network.proxyBind", (*stringValue)(&s.proxyBind), "address of the proxy when listen is absent"},
+		{"network.proxyPort", (*intValue)(&s.proxyPort), "port of the proxy when listen is absent"},
+		{"network.allowHostAction", (*boolValue)(&s.allowHostAction), "let dshproxy allow edit rule files"},
+		{"listen", (*listenValue)(&s.listen), "addresses of the proxy: host:port or unix:PATH"},
+		{"metrics.listen", (*stringValue)(&s.metricsListen), "address of metrics and health; off for none"},
+		{"dns.servers", (*listValue)(&s.dnsServers), "system, or IP[:port], tcp://IP, tls://IP"},
+		{"dns.search", (*listValue)(&s.dnsSearch), "suffixes for names without a dot"},
+		{"dns.timeout", (*durationValue)(&s.dnsTimeout), "of one try"},
+		{"limits.connections", (*intValue)(&s.connections), "client connections in all; 0 derives it from the descriptor limit"},
+		{"limits.perClient", (*intValue)(&s.perClient), "of one client; 0 is half of all"},
+		{"limits.headBytes", (*sizeValue)(&s.headBytes), "size of a message head"},
+		{"limits.headFields", (*countValue)(&s.headFields), "fields of a message head"},
+		{"limits.headTimeout", (*durationValue)(&s.headTimeout), "to receive a request head"},
+		{"limits.keepAliveIdle", (*durationValue)(&s.keepAliveIdle), "between requests"},
+		{"limits.answer", (*durationValue)(&s.answer), "for lookup and dial together"},
+		{"limits.idle", (*durationValue)(&s.idle), "of a tunnel or stream"},
+		{"limits.halfClose", (*durationValue)(&s.halfClose), "idle after one side has ended"},
+		{"limits.lifetime", (*durationValue)(&s.lifetime), "of a tunnel; 0 is none"},
+		{"limits.tunnelBytes", (*sizeValue)(&s.tunnelBytes), "of a tunnel, both ways together; 0 is none"},
+		{"limits.lookups", (*countValue)(&s.lookups), "name lookups in flight"},
+		{"limits.responseHead", (*durationValue)(&s.responseHead), "wait for a response head; 0 is none"},
+		{"identity.allowAnonymous", (*boolValue)(&s.allowAnonymous), "serve anybody on listeners beyond loopback"},
+		{"log.format", enum(&s.logFormat, "text", "json"), "of the operator's log"},
+		{"log.level", enum(&s.logLevel, "debug", "info", "warn", "error"), "of the operator's log"},
+		{"log.decisions", (*stringValue)(&s.decisions), "decision log: a file, - for stdout, or off"},
+		{"log.maxSize", (*sizeValue)(&s.logMaxSize), "the decision log is renamed to .1 at this size"},
+		{"deny.message", (*stringValue)(&s.denyMessage), "a line of yours in every denial"},
+		{"drain.delay", (*durationValue)(&s.drainDelay), "between not ready and closed listeners"},
+		{"drain.timeout", (*durationValue)(&s.drainTimeout), "that tunnels get to end"},
+	}
+}
+
+// later are keys of the format that this version does not have. They are refused by name: a setting that is silently
+// ignored would fail open.
+var later = []string{"workspaceRules", "maxCachedWorkspaces", "audit", "builtin.", "selfProtect", "dialects", "network.sni", "network.proxyMaxRecent",
+	"network.noProxy", "network.upstream", "admin.", "dns.cache", "dns.stale", "limits.dials", "identity.", "ask.", "inspect.", "log.onDrop"}
+
+func (s *settings) setDefaults() {
+	*s = settings{
+		rulesFile: live.DefaultRulesFile, badFilePolicy: "fail", patternMode: "glob", maxRules: 256, maxGlobStars: 2, maxRuleBytes: 16 << 20,
+		caseInsensitivePaths: runtime.GOOS == "windows", watch: true, watchStability: 200, enforce: true, explain: "auto",
+		mode: "whitelist", autoFallback: "deny-all", unlisted: "deny", loopback: "policy", guard: "filter",
+		defaultPorts: []netrule.PortRange{{Lo: 1, Hi: 65535}}, proxyBind: "127.0.0.1", proxyPort: 3128, allowHostAction: true,
+		metricsListen: "127.0.0.1:9128", dnsServers: []string{"system"}, dnsTimeout: 2 * time.Second,
+		headBytes: 64 << 10, headFields: 200, headTimeout: 10 * time.Second, keepAliveIdle: 90 * time.Second, answer: 4500 * time.Millisecond,
+		idle: time.Hour, halfClose: 10 * time.Minute, lookups: 512, logFormat: "text", logLevel: "info", decisions: "off", logMaxSize: 1 << 30,
+		drainTimeout: 20 * time.Second, origins: map[string]string{},
+	}
+	for _, k := range s.table() {
+		s.origins[k.path] = "default"
+	}
+}
+
+// envName gives the variable of a key: DSHPROXY_ and the path in upper snake case.
+func envName(path string) string {
+	var b strings.Builder
+	b.WriteString("DSHPROXY_")
+	for i, r := range path {
+		switch {
+		case r == '.':
+			b.WriteByte('_')
+			continue
+		case 'A' <= r && r <= 'Z' && i > 0:
+			b.WriteByte('_')
+		}
+		b.WriteString(strings.ToUpper(string(r)))
+	}
+	return b.String()
+}
+
+// load fills the settings: flag over environment over file over default.
+func (s *settings) load(configFlag string, flags map[string]string) error {
+	s.setDefaults()
+	if err := s.loadFile(configFlag); err != nil {
+		return err
+	}
+	for _, k := range s.table() {
+		name := envName(k.path)
+		text, ok := os.LookupEnv(name)
+		if !ok {
+			continue
+		}
+		if err := k.value.set(text); err != nil {
+			return &exitError{exitUsage, fmt.Errorf("%s: %w", name, err), k.doc}
+		}
+		s.origins[k.path] = name
+	}
+	for _, k := range s.table() {
+		text, ok := flags[k.path]
+		if !ok {
+			continue
+		}
+		if err := k.value.set(text); err != nil {
+			return &exitError{exitUsage, fmt.Errorf("flag for %s: %w", k.path, err), k.doc}
+		}
+		s.origins[k.path] = "flag"
+	}
+	return s.validate()
+}
+
+// configPath finds the settings file; empty when there is none. It is never looked for in a workspace.
+func configPath(flag string) (string, error) {
+	if flag == "" {
+		flag = os.Getenv("DSHPROXY_CONFIG")
+	}
+	if flag != "" {
+		return absolute(flag)
+	}
+	var places []string
+	if dir, err := os.UserConfigDir(); err == nil {
+		places = append(places, filepath.Join(dir, "dshproxy", "proxy.yaml"))
+	}
+	places = append(places, "/etc/dshproxy/proxy.yaml")
+	for _, p := range places {
+		if _, err := os.Stat(p); err == nil {
+			return p, nil
+		}
+	}
+	return "", nil
+}
+
+const maxSettingsBytes = 1 << 20
+
+func (s *settings) loadFile(flag string) error {
+	path, err := configPath(flag)
+	if err != nil || path == "" {
+		return err
+	}
+	if err := live.CheckOwner(path); err != nil {
+		return &exitError{exitFailure, fmt.Errorf("settings: %w", err), "whoever can change the settings can open the proxy"}
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSettingsBytes+1))
+	if err != nil {
+		return err
+	}
+	if len(text) > maxSettingsBytes {
+		return fmt.Errorf("%s: larger than %d bytes", path, maxSettingsBytes)
+	}
+	root, err := tree.Parse(path, text, 100_000)
+	if err != nil || root == nil {
+		return err
+	}
+	return s.decode(path, root, "")
+}
+
+// decode visits a mapping of the settings file. prefix is the path so far.
+func (s *settings) decode(file string, n *yaml.Node, prefix string) error {
+	m := tree.Deref(n)
+	if m.Kind != yaml.MappingNode {
+		if tree.Resolve(m).Kind == tree.Null && prefix == "" {
+			return nil
+		}
+		return &tree.Error{File: file, Line: n.Line, Col: n.Column, What: "the settings must be a mapping"}
+	}
+	for i := 0; i+1 < len(m.Content); i += 2 {
+		key, child := m.Content[i], m.Content[i+1]
+		path := prefix + tree.KeyText(tree.Deref(key))
+		if err := s.decodeKey(file, path, key, child); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *settings) decodeKey(file, path string, key, child *yaml.Node) error {
+	var names []string
+	for _, k := range s.table() {
+		names = append(names, k.path)
+		if k.path == path {
+			if err := decodeValue(k.value, child); err != nil {
+				return &tree.Error{File: file, Line: child.Line, Col: child.Column, What: path + ": " + err.Error(), Hint: k.doc}
+			}
+			s.origins[path] = fmt.Sprintf("%s:%d", file, key.Line)
+			return nil
+		}
+	}
+	for _, k := range names {
+		if strings.HasPrefix(k, path+".") {
+			return s.decode(file, child, path+".")
+		}
+	}
+	for _, l := range later {
+		if strings.HasPrefix(path, l) || path+"." == l {
+			return &tree.Error{File: file, Line: key.Line, Col: key.Column, What: fmt.Sprintf("%s is not supported by this version", path), Hint: "remove the key; it would do nothing"}
+		}
+	}
+	return &tree.Error{File: file, Line: key.Line, Col: key.Column, What: fmt.Sprintf("unknown key %q", path), Hint: tree.DidYouMean(path, names)}
+}
+
+// decodeValue sets a value from a node: a scalar as text, a list as its items.
+func decodeValue(v value, n *yaml.Node) error {
+	r := tree.Resolve(n)
+	if lv, ok := v.(*listenValue); ok {
+		return lv.decode(r)
+	}
+	switch r.Kind {
+	case tree.List:
+		list, ok := v.(lister)
+		if !ok {
+			return errors.New("a list where one value is wanted")
+		}
+		var items []string
+		for _, c := range r.Node.Content {
+			item := tree.Resolve(c)
+			if item.Kind != tree.String && item.Kind != tree.Number || item.Text == "" {
+				return errors.New("a list item that is no text")
+			}
+			items = append(items, item.Text)
+		}
+		return list.setList(items)
+	case tree.Map, tree.Null:
+		return fmt.Errorf("%s where a value is wanted", r.Kind)
+	case tree.Bool:
+		if _, ok := v.(*boolValue); !ok {
+			return errors.New("a boolean where a value is wanted; quote it if it is text")
+		}
+		return v.set(r.Text)
+	default:
+		if r.Kind == tree.String {
+			if _, ok := v.(*boolValue); ok {
+				return errors.New("want true or false, unquoted")
+			}
+		}
+		return v.set(r.Text)
+	}
+}
+
+// validate checks what one key alone does not show.
+func (s *settings) validate() error {
+	fail := func(hint, format string, args ...any) error {
+		return &exitError{exitFailure, fmt.Errorf(format, args...), hint}
+	}
+	for _, p := range s.nat64 {
+		if !netrule.ValidNAT64(p) {
+			return fail("RFC 6052 has /32, /40, /48, /56, /64 and /96", "network.nat64Prefixes: %s has no length of a translation prefix", p)
+		}
+	}
+	if s.proxyPort < 0 || s.proxyPort > 65535 {
+		return fail("", "network.proxyPort: %d is no port", s.proxyPort)
+	}
+	for _, d := range s.dnsServers {
+		if d == "system" {
+			if len(s.dnsServers) > 1 {
+				return fail("", "dns.servers: system stands alone")
+			}
+			continue
+		}
+		if _, err := resolve.ParseServer(d); err != nil {
+			return fail("", "dns.servers: %w", err)
+		}
+	}
+	if s.searchUp && filepath.IsAbs(s.rulesFile) {
+		return fail("", "searchUp needs a relative rulesFile")
+	}
+	if s.connections < 0 || s.perClient < 0 {
+		return fail("", "limits.connections and limits.perClient cannot be negative")
+	}
+	names := map[string]bool{}
+	for _, l := range s.listeners() {
+		if names[l.name] {
+			return fail("give each listener a name of its own", "listen: two listeners are called %q", l.name)
+		}
+		names[l.name] = true
+		if !s.allowAnonymous && !isLocal(l.address) {
+			return fail("set identity.allowAnonymous: true if everybody who reaches it may use it",
+				"listen: %s is reachable from other machines and nobody is asked who they are", l.address)
+		}
+	}
+	return nil
+}
+
+// listeners gives the addresses of the proxy.
+func (s *settings) listeners() []listenAddr {
+	if len(s.listen) > 0 {
+		return s.listen
+	}
+	return []listenAddr{{name: "proxy", address: hostPort(s.proxyBind, s.proxyPort), mode: 0o600}}
+}
+
+// isLocal reports whether only this machine reaches an address.
+func isLocal(address string) bool {
+	if strings.HasPrefix(address, "unix:") {
+		return true
+	}
+	host, _, err := splitHostPort(address)
+	if err != nil {
+		return false
+	}
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.IsLoopback()
+}
+
+// policyOptions gives the parts of the policy that are settings.
+func (s *settings) policyOptions() netrule.Options {
+	fallback, _ := netrule.ParseMode(s.autoFallback)
+	mode, ok := netrule.ParseMode(s.mode)
+	if !ok { // auto
+		mode = netrule.SandboxMode(s.sandbox, fallback)
+	}
+	unlisted, _ := netrule.ParseAction(s.unlisted)
+	guard := netrule.GuardFilter
+	if s.guard == "refuse" {
+		guard = netrule.GuardRefuse
+	}
+	return netrule.Options{
+		Mode: mode, Unlisted: unlisted, DryRun: !s.enforce, Loopback: s.loopback == "allow", DefaultPorts: s.defaultPorts, Guard: guard,
+		Space: netrule.Space{Internal: s.internal, NAT64: s.nat64}, PrivateAllowed: s.privateAllowed,
+	}
+}
+
+// sortedKeys lists the keys by name, for completion and show.
+func (s *settings) sortedKeys() []string {
+	var out []string
+	for _, k := range s.table() {
+		out = append(out, k.path)
+	}
+	slices.Sort(out)
+	return out
+}
