@@ -232,7 +232,8 @@ func (x *exchange) upgrades() bool {
 func (x *exchange) startPump(head []byte) {
 	o := x.origin
 	x.out = nil // the pump has it
-	x.pumped = make(chan error, 1)
+	done := make(chan error, 1)
+	x.pumped = done
 	r := relay{
 		dst: o.c, src: &x.in, out: head, fl: x.fl, count: x.fl.in.Add,
 		maxFields: x.srv.Limits.HeadFields, maxLine: maxChunkLine,
@@ -244,11 +245,11 @@ func (x *exchange) startPump(head []byte) {
 			if p := recover(); p != nil {
 				x.srv.Log.Error("internal error", "panic", p)
 			}
+			done <- err // first, so that whoever sees the origin fail can tell why
 			var se *sideError
 			if errors.As(err, &se) && !se.write {
 				o.c.Close() // the origin must see that the request was cut
 			}
-			x.pumped <- err
 		}()
 		err = r.body(f, n)
 	}()

@@ -359,3 +359,12 @@ const allowLoopback = `rules:
     action: allow
     reason: the test origin
 `
+
+type (
+	ctxType    = context.Context
+	answerType = resolve.Answer
+)
+
+func contextWithCancel() (context.Context, context.CancelFunc) {
+	return context.WithCancel(context.Background())
+}

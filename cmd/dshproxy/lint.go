@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"dshproxy/rules"
 
@@ -82,8 +83,9 @@ func (a *app) lint(files []string) ([]rules.Finding, error) {
 
 // isPublicSuffix reports whether anybody can register below a name.
 func isPublicSuffix(name string) bool {
-	suffix, _ := publicsuffix.PublicSuffix(name)
-	return suffix == name
+	suffix, icann := publicsuffix.PublicSuffix(name)
+	// Without a dot and without ICANN it is only an unknown last label, such as localhost.
+	return suffix == name && (icann || strings.Contains(name, "."))
 }
 
 func (a *app) printFindings(findings []rules.Finding, format string, strict bool) error {

@@ -1,0 +1,61 @@
+# The targets that .ci/run and people call. "make demo" shows the proxy at work; "make test" passes the tests.
+GO ?= go
+BIN ?= bin/dshproxy
+FUZZTIME ?= 10s
+LDFLAGS = -s -w
+export CGO_ENABLED ?= 0
+
+.PHONY: all build demo test unit race lint fmt fuzz bench bench-peers cover schema clients cross image clean
+
+all: build
+
+build:
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/dshproxy
+
+# A loopback origin, the proxy, an allowed and a denied request through real curl, the explanation, the decision record.
+demo: build
+	./docker/demo.sh $(BIN)
+
+# What must pass everywhere: the race detector needs cgo.
+test: race
+
+unit:
+	$(GO) test ./...
+
+race:
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on ./...
+
+# The linters have a module of their own, so that their dependencies stay out of ours.
+lint:
+	$(GO) tool -modfile=tools.mod golangci-lint run ./...
+
+fmt:
+	$(GO) tool -modfile=tools.mod golangci-lint fmt ./...
+
+# Every fuzz target for FUZZTIME each, from its own package; a run that fuzzed nothing fails.
+fuzz:
+	./.ci/fuzz $(FUZZTIME)
+
+bench:
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+# Side by side with the reference relays and peers; takes some minutes. BENCH is a checkout of the load generator.
+bench-peers: build
+	./.ci/bench-peers $(BIN)
+
+cover:
+	$(GO) test -coverprofile=/tmp/dshproxy.cover ./... && $(GO) tool cover -func=/tmp/dshproxy.cover | tail -n 1
+
+cross:
+	GOOS=darwin $(GO) vet ./...
+	GOOS=windows $(GO) vet ./...
+
+# An image from scratch, with the CA bundle of this machine.
+image: build
+	./docker/build.sh $(BIN)
+
+clients:
+	./.ci/clients
+
+clean:
+	rm -rf bin .cache
