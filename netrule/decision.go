@@ -179,8 +179,11 @@ func (d *Decision) Fix(t Target) (Fix, bool) {
 	switch d.Code {
 	case CodeNotAllowed, CodeNeedsApproval, CodeApprovalDenied, CodeApprovalTimeout:
 		f := Fix{Host: t.Host, Port: t.Port}
-		if t.IsLiteral() && ClassifyAddr(t.Addr) != ClassPublic {
+		switch {
+		case t.IsLiteral() && ClassifyAddr(t.Addr) != ClassPublic:
 			f.Addr, f.Private = t.Addr, true
+		case t.IsLocalhost():
+			f.Addr, f.Private = netip.AddrFrom4([4]byte{127, 0, 0, 1}), true
 		}
 		return f, t.Host != ""
 	case CodeSpecialUseAddress, CodeMetadataAddress:

@@ -365,6 +365,7 @@ func TestFix(t *testing.T) {
 		{"https://a.test", nil, "dshproxy allow a.test:443"},
 		{"https://db.test:5432", []string{"10.0.0.5"}, "dshproxy allow --private db.test:5432"},
 		{"http://10.0.0.5", nil, "dshproxy allow --private 10.0.0.5:80"},
+		{"http://app.localhost:3000", nil, "dshproxy allow --private app.localhost:3000"},
 		{"http://[fd00::1]", nil, "dshproxy allow --private [fd00::1]:80"},
 		{"https://no.test", nil, ""},
 	}

@@ -75,7 +75,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Exists reports whether the error leaves open that the name has addresses of another family.
+// noData reports whether the error leaves open that the name has addresses of another family.
 func (e *Error) noData() bool { return e.Rcode == rcodeNoData }
 
 const (
@@ -253,6 +253,12 @@ func (r *Resolver) await(ctx context.Context, k key, out chan<- familyResult) {
 	r.mu.Lock()
 	f := r.flights[k]
 	if f == nil {
+		// A query may have ended since the caller looked into the cache.
+		if got, have := r.cache.get(k); have {
+			r.mu.Unlock()
+			out <- familyResult{k.v6, got}
+			return
+		}
 		f = &flight{done: make(chan struct{})}
 		r.flights[k] = f
 		go r.fly(k, f)

@@ -119,7 +119,11 @@ func (l *linter) shadowed(earlier []Rule, r *Rule) {
 		if !e.Enabled || e.Match.Network == nil || e.inert(l.host) != "" || !covers(e, r) {
 			continue
 		}
-		l.warn(LintShadowed, r, r.Line, r.Col, "move it up, or remove it", "the rule is never reached: the %s rule at line %d of %s matches first", e.Action, e.Line, e.File)
+		where := fmt.Sprintf("line %d", e.Line)
+		if e.File != r.File {
+			where += " of " + e.File
+		}
+		l.warn(LintShadowed, r, r.Line, r.Col, "move it up, or remove it", "the rule is never reached: the %s rule at %s matches first", e.Action, where)
 		return
 	}
 }

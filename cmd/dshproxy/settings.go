@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -179,8 +178,8 @@ func (s *settings) load(configFlag string, flags map[string]string) error {
 	}
 	for _, k := range s.table() {
 		name := envName(k.path)
-		text, ok := os.LookupEnv(name)
-		if !ok {
+		text := os.Getenv(name)
+		if text == "" {
 			continue
 		}
 		if err := k.value.set(text); err != nil {
@@ -417,14 +416,4 @@ func (s *settings) policyOptions() netrule.Options {
 		Mode: mode, Unlisted: unlisted, DryRun: !s.enforce, Loopback: s.loopback == "allow", DefaultPorts: s.defaultPorts, Guard: guard,
 		Space: netrule.Space{Internal: s.internal, NAT64: s.nat64}, PrivateAllowed: s.privateAllowed,
 	}
-}
-
-// sortedKeys lists the keys by name, for completion and show.
-func (s *settings) sortedKeys() []string {
-	var out []string
-	for _, k := range s.table() {
-		out = append(out, k.path)
-	}
-	slices.Sort(out)
-	return out
 }

@@ -88,6 +88,12 @@ func (r *Rules) finishAllow(result AllowResult, q netrule.Query, req AllowReques
 		return result, err
 	}
 	r.current.Store(s)
+	for i := range result.Overrides {
+		// The rule has moved down by the one that now stands before it.
+		if o := &result.Overrides[i]; !req.Remove && o.Layer == "workspace" && o.Index+1 < len(s.Chain) {
+			o.Line, o.Index = s.Chain[o.Index+1].Line, o.Index+1
+		}
+	}
 	result.Verdict = r.decide(s, q, req.Addrs)
 	return result, nil
 }

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"dshproxy": main})
+}
+
+// TestScripts: what the commands print and how they end is a contract, kept in testdata/script.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "../../testdata/script",
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			// No settings of the machine, and a home of its own.
+			e.Setenv("HOME", e.WorkDir+"/home")
+			e.Setenv("XDG_CONFIG_HOME", e.WorkDir+"/home/.config")
+			return os.MkdirAll(e.WorkDir+"/home/.config", 0o755)
+		},
+	})
+}
+
+// readmeBlocks gives the fenced blocks of a language in README.md.
+func readmeBlocks(t *testing.T, language string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		out = append(out, m[1])
+	}
+	return out
+}
+
+// TestReadmeRules: every rule file in the README loads, without an error or a shadowed rule.
+func TestReadmeRules(t *testing.T) {
+	blocks := readmeBlocks(t, "yaml")
+	if len(blocks) == 0 {
+		t.Fatal("the README has no rule file")
+	}
+	for i, text := range blocks {
+		if !strings.Contains(text, "rules:") || strings.Contains(text, "services:") {
+			continue
+		}
+		path := filepath.Join(t.TempDir(), "rules.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var out, errOut strings.Builder
+		if code := run(context.Background(), []string{"lint", "--strict", path}, stdio{strings.NewReader(""), &out, &errOut}); code != 0 {
+			t.Errorf("block %d: lint ends with %d\n%s%s", i, code, out.String(), errOut.String())
+		}
+	}
+}
+
+// TestReadmeTranscript: the transcript at the top of the README is what the demo really prints.
+func TestReadmeTranscript(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("curl is missing: apt-get install curl")
+	}
+	blocks := readmeBlocks(t, "console")
+	if len(blocks) == 0 {
+		t.Fatal("the README has no transcript")
+	}
+	binary := filepath.Join(t.TempDir(), "dshproxy")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), "../../docker/demo.sh", binary)
+	cmd.Env = append(os.Environ(), "NO_COLOR=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("the demo fails: %v\n%s", err, out)
+	}
+	demo := regexp.MustCompile(`localhost:\d+`).ReplaceAllString(string(out), "localhost:8080") // the demo picks a free port
+	for line := range strings.Lines(blocks[0]) {
+		if line = strings.TrimSpace(line); line != "" && !strings.Contains(demo, line) {
+			t.Errorf("the demo does not print %q; it prints\n%s", line, demo)
+		}
+	}
+}
