@@ -6,6 +6,7 @@ import "net/netip"
 // is ClassUnknown, which nothing opens. Classes are ordered from the least to the most dangerous.
 type Class uint8
 
+// The classes, from the least to the most dangerous.
 const (
 	ClassUnknown     Class = iota // no address at all
 	ClassPublic                   // global unicast

@@ -4,6 +4,8 @@ package netrule
 // value is CodeInternalError, so that an outcome nobody set shows itself.
 type Code uint8
 
+// The codes, in groups: internal error; allowed; refused by policy; refused inside a tunnel; ended later; refused before a
+// verdict; failed; loop and missing policy.
 const (
 	CodeInternalError Code = iota
 

@@ -8,6 +8,7 @@ import (
 // Action is a verdict. The zero value denies.
 type Action uint8
 
+// The verdicts, the strictest first.
 const (
 	Deny Action = iota
 	Ask
@@ -49,6 +50,7 @@ func stricter(a, b Action) Action { return min(a, b) }
 // Mode decides targets that no rule decides. The zero value denies all.
 type Mode uint8
 
+// The modes.
 const (
 	DenyAll   Mode = iota // nothing unless a rule allows it
 	Whitelist             // rules allow; the rest is Policy's Unlisted, deny or ask

@@ -5,6 +5,7 @@ import "net/netip"
 // Outcome is what became of one rule in a walk.
 type Outcome string
 
+// The outcomes.
 const (
 	OutcomeMatched    Outcome = "matched"
 	OutcomeFailed     Outcome = "failed"          // Line.Failed names the dimension

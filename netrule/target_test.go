@@ -27,13 +27,6 @@ func targetVectors(t testing.TB) []targetVector {
 	return file.Vectors
 }
 
-func parseForm(form, target string) (Target, error) {
-	if form == "absolute" {
-		return ParseHTTPAuthority(target)
-	}
-	return ParseConnect(target)
-}
-
 // TestWireForms has spellings beyond the vector file, each a way some parser disagrees with another one.
 func TestWireForms(t *testing.T) {
 	good := map[string]string{

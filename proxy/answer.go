@@ -229,11 +229,12 @@ func (r *refusal) explanation() string {
 		return "[network: denied] " + r.decision.Mode.String() + " mode: no rule allows this target"
 	case netrule.CodeSpecialUseAddress, netrule.CodeMetadataAddress:
 		return "[network: denied] the target is at a special-use address, which needs a rule that names it in ips"
+	default:
+		if wireOf(r.code).status == 403 {
+			return "[network: denied] " + r.summary("the target")
+		}
+		return "[network: error] " + r.summary("the target")
 	}
-	if wireOf(r.code).status == 403 {
-		return "[network: denied] " + r.summary("the target")
-	}
-	return "[network: error] " + r.summary("the target")
 }
 
 // textBody is inert: every line starts with "# ", so that nothing runs when it is piped to a shell, and it holds nothing

@@ -1,12 +1,11 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
 	"strconv"
-
-	"bytes"
 )
 
 // The reasons why a body could not be relayed, apart from the errors of either connection.

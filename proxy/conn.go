@@ -188,7 +188,7 @@ func (c *conn) admit(protocol string, q netrule.Query) (a Admission, ok bool) {
 	a = c.srv.Gate.Admit(ctx, q, "", c.client)
 	c.describe(protocol, q.Target, &a)
 	if !a.OK {
-		c.refuseAdmission(protocol, q.Target, &a)
+		c.refuseAdmission(q.Target, &a)
 		return a, false
 	}
 	return a, true
@@ -214,7 +214,7 @@ func (c *conn) describe(protocol string, t netrule.Target, a *Admission) {
 	}
 }
 
-func (c *conn) refuseAdmission(protocol string, t netrule.Target, a *Admission) {
+func (c *conn) refuseAdmission(t netrule.Target, a *Admission) {
 	c.record.Outcome = outcomeRefused
 	if status := wireOf(a.Code).status; a.Judged && status >= 500 && a.Code != netrule.CodeLoop {
 		c.record.Outcome = outcomeFailed

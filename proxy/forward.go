@@ -270,9 +270,12 @@ func (x *exchange) stopPump() error {
 	}
 	_ = x.nc.SetReadDeadline(time.Unix(1, 0))
 	_ = x.origin.c.SetWriteDeadline(time.Unix(1, 0))
-	<-x.pumped
+	err := <-x.pumped
 	x.pumped = nil
-	return errPumpStopped
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return errPumpStopped
+	}
+	return err
 }
 
 var errPumpStopped = errors.New("the response ended before the request body")

@@ -68,7 +68,6 @@ type Server struct {
 	reserve   chan struct{}
 	changed   chan struct{}
 	stopSweep chan struct{}
-	listeners sync.WaitGroup
 	open      sync.Mutex
 	opened    []net.Listener
 }

@@ -31,14 +31,14 @@ func (t *tunnel) start() {
 }
 
 func (t *tunnel) copyToTarget() {
-	defer t.ended("client")
+	defer t.ended()
 	early := t.toTarget
 	t.toTarget = nil
 	t.half(t.target, t.client, early, t.fl.in.Add, "client", "target")
 }
 
 func (t *tunnel) copyToClient() {
-	defer t.ended("target")
+	defer t.ended()
 	early := t.toClient
 	t.toClient = nil
 	t.half(t.client, t.target, early, t.fl.out.Add, "target", "client")
@@ -78,7 +78,7 @@ func (t *tunnel) half(dst, src net.Conn, early []byte, count func(int64) int64, 
 }
 
 // ended is called by each direction; the second closes both sides and the books.
-func (t *tunnel) ended(name string) {
+func (t *tunnel) ended() {
 	if p := recover(); p != nil {
 		t.srv.Log.Error("internal error", "panic", p)
 		t.fl.note("proxy", "internal_error")

@@ -11,6 +11,7 @@ import (
 // Severity of a finding.
 type Severity string
 
+// The severities.
 const (
 	SeverityError   Severity = "error"
 	SeverityWarning Severity = "warning"

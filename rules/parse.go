@@ -7,7 +7,6 @@ import (
 
 	"dshproxy/netrule"
 	"dshproxy/netrule/glob"
-
 	"dshproxy/rules/tree"
 
 	"gopkg.in/yaml.v3"
@@ -25,7 +24,7 @@ func Parse(file string, text []byte, opts Options) (*Document, error) {
 	if root == nil || tree.Resolve(root).Kind == tree.Null {
 		return doc, nil
 	}
-	err = p.fields(root, "the document", rootKeys, func(key string, n *yaml.Node) error {
+	err = p.fields(root, "the document", rootKeys, func(_ string, n *yaml.Node) error {
 		doc.HasRules = true
 		doc.Rules, err = p.rules(n)
 		return err

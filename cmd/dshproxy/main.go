@@ -10,6 +10,5 @@ import (
 )
 
 func main() {
-
 	os.Exit(run(context.Background(), os.Args[1:], stdio{os.Stdin, os.Stdout, os.Stderr}))
 }

@@ -134,8 +134,10 @@ func (s *settings) table() []setting {
 
 // later are keys of the format that this version does not have. They are refused by name: a setting that is silently
 // ignored would fail open.
-var later = []string{"workspaceRules", "maxCachedWorkspaces", "audit", "builtin.", "selfProtect", "dialects", "network.sni", "network.proxyMaxRecent",
-	"network.noProxy", "network.upstream", "admin.", "dns.cache", "dns.stale", "limits.dials", "identity.", "ask.", "inspect.", "log.onDrop"}
+var later = []string{
+	"workspaceRules", "maxCachedWorkspaces", "audit", "builtin.", "selfProtect", "dialects", "network.sni", "network.proxyMaxRecent",
+	"network.noProxy", "network.upstream", "admin.", "dns.cache", "dns.stale", "limits.dials", "identity.", "ask.", "inspect.", "log.onDrop",
+}
 
 func (s *settings) setDefaults() {
 	*s = settings{
