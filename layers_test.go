@@ -135,3 +135,29 @@ func TestOneWayOfThings(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestAttacksAreTested: every hostile input of testdata/attacks.txt is named by a test.
+func TestAttacksAreTested(t *testing.T) {
+	list, err := os.ReadFile("testdata/attacks.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tests strings.Builder
+	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") && !strings.HasSuffix(path, ".txtar") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		tests.Write(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(list)) {
+		id := strings.TrimSpace(line)
+		if id != "" && id[0] != '#' && !strings.Contains(tests.String(), id) {
+			t.Errorf("%s is tested nowhere", id)
+		}
+	}
+}

@@ -81,8 +81,10 @@ func New(reg prometheus.Registerer, listeners []string, build Build, limits Limi
 		decisionTime: histogram("decision_duration_seconds", "Time the policy took to judge, without lookups.", fastBuckets),
 		lookups:      counters("dns_lookups_total", "Name lookups that went out, by outcome.", "outcome"),
 		lookupTime:   histogram("dns_duration_seconds", "Time of a name lookup that went out.", netBuckets),
-		dialTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{Namespace: "dshproxy", Name: "dial_duration_seconds",
-			Help: "Time to connect to a destination, by address family and outcome.", Buckets: netBuckets}, []string{"family", "outcome"}),
+		dialTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "dshproxy", Name: "dial_duration_seconds",
+			Help: "Time to connect to a destination, by address family and outcome.", Buckets: netBuckets,
+		}, []string{"family", "outcome"}),
 		tunnelBytes:  counters("tunnel_bytes_total", "Bytes of ended tunnels and streams, by direction as the client sees it.", "direction"),
 		tunnelTime:   histogram("tunnel_duration_seconds", "Life of ended tunnels and streams.", tunnelBuckets),
 		guardRemoved: counters("guard_removed_total", "Resolved addresses that no rule opened, by class.", "class"),

@@ -35,16 +35,20 @@ func TestLint(t *testing.T) {
 }
 
 // closedLabels are the only labels there are.
-var closedLabels = map[string]bool{"listener": true, "protocol": true, "verdict": true, "code": true, "class": true, "family": true, "outcome": true,
-	"direction": true, "dry_run": true, "hash": true, "version": true, "revision": true, "goversion": true, "scope": true}
+var closedLabels = map[string]bool{
+	"listener": true, "protocol": true, "verdict": true, "code": true, "class": true, "family": true, "outcome": true,
+	"direction": true, "dry_run": true, "hash": true, "version": true, "revision": true, "goversion": true, "scope": true,
+}
 
 // TestSeries: all exist at zero, and nothing that a client sends becomes a label (LOG-11, LOG-12).
 func TestSeries(t *testing.T) {
 	m, reg := newMetrics(t)
 	before := seriesOf(t, reg)
-	for _, name := range []string{"connections_total", "connections_active", "decisions_total", "refusals_total", "decision_duration_seconds", "dns_lookups_total",
+	for _, name := range []string{
+		"connections_total", "connections_active", "decisions_total", "refusals_total", "decision_duration_seconds", "dns_lookups_total",
 		"dns_duration_seconds", "dial_duration_seconds", "tunnel_bytes_total", "tunnel_duration_seconds", "guard_removed_total", "delegated_total", "approvals_pending",
-		"rules_loaded", "rules_pending", "rules_last_reload_success", "rules_last_reload_timestamp_seconds", "enforce", "log_folded_total", "log_dropped_total", "build_info"} {
+		"rules_loaded", "rules_pending", "rules_last_reload_success", "rules_last_reload_timestamp_seconds", "enforce", "log_folded_total", "log_dropped_total", "build_info",
+	} {
 		if !strings.Contains(before, "dshproxy_"+name) {
 			t.Errorf("dshproxy_%s is not there at zero", name)
 		}
@@ -52,8 +56,10 @@ func TestSeries(t *testing.T) {
 	for i := range 100 {
 		d := decisionlog.Decision{
 			Target: netrule.Target{Host: fmt.Sprintf("h%d.test", i), Port: uint16(i + 1)}, RawTarget: fmt.Sprint("raw", i), Client: fmt.Sprint("c", i), Judged: i%2 == 0,
-			Code: netrule.Codes()[i%len(netrule.Codes())], Decision: netrule.Decision{Action: netrule.Action(i % 3), DryRun: i%5 == 0,
-				Addrs: []netrule.AddrVerdict{{Addr: netip.IPv6Loopback(), Class: netrule.ClassLoopback, Why: "guard"}}},
+			Code: netrule.Codes()[i%len(netrule.Codes())], Decision: netrule.Decision{
+				Action: netrule.Action(i % 3), DryRun: i%5 == 0,
+				Addrs: []netrule.AddrVerdict{{Addr: netip.IPv6Loopback(), Class: netrule.ClassLoopback, Why: "guard"}},
+			},
 			DialTried: true, Outcome: "refused",
 		}
 		m.Decided(&d)

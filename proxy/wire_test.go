@@ -224,7 +224,8 @@ func TestGuardOnTheWire(t *testing.T) {
 	})
 }
 
-// TestOwnListeners: the proxy never connects to itself, however it is spelt (SELF-01, SELF-02, SELF-06, SELF-07, CON-21, DNS-34).
+// TestOwnListeners: the proxy never connects to itself, however it is spelt (SELF-01, SELF-02, SELF-06, SELF-07, CON-21,
+// DNS-34); what counts is the address that the listener really has (SELF-03).
 func TestOwnListeners(t *testing.T) {
 	w := newWorld(t, `rules: [{match: {network: {domains: ["*"], ips: ["127.0.0.0/8", "::1", "0.0.0.0", "::"]}}, action: allow, reason: r}]`)
 	_, port, _ := net.SplitHostPort(w.addr)
@@ -713,4 +714,67 @@ func TestSweepClock(t *testing.T) {
 			t.Errorf("%s %s %s", idle.why, busy.why, half.why)
 		}
 	})
+}
+
+// TestNothingPrivateIsRecorded: records have host and port, never a path, a query, a header or a body (LOG-09).
+func TestNothingPrivateIsRecorded(t *testing.T) {
+	w := newWorld(t, allowNames)
+	w.name("allowed.test", "127.0.0.1")
+	o := httpOrigin(t, func(*http.Request, string) string { return okReply("secret-body") })
+	w.status(fmt.Sprintf("POST http://allowed.test:%d/secret-path?secret-query HTTP/1.1\r\nHost: x\r\nCookie: secret-cookie\r\nAuthorization: secret-auth\r\nConnection: close\r\nContent-Length: 11\r\n\r\nsecret-form", o.port))
+	w.status("GET http://denied.test/secret-path?secret-query HTTP/1.1\r\nHost: x\r\nCookie: secret-cookie\r\n\r\n")
+	w.await("the records", func() bool { return len(w.records) == 2 && len(w.closes) == 1 })
+	if text := fmt.Sprintf("%+v %+v", w.records, w.closes); strings.Contains(text, "secret") {
+		t.Errorf("LOG-09: %s", text)
+	}
+}
+
+// TestUnixListener: a unix socket serves like a port, without the address of a client.
+func TestUnixListener(t *testing.T) {
+	w := newWorld(t, allowNames)
+	w.name("allowed.test", "127.0.0.1")
+	o := newOrigin(t, func(c *net.TCPConn, r *bufio.Reader) { io.Copy(c, r); c.CloseWrite() })
+	path := t.TempDir() + "/proxy.sock"
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- w.srv.Serve(Listener{Listener: l, Name: "socket"}) }()
+	defer func() { l.Close(); <-done }()
+	c, err := net.Dial("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	r := bufio.NewReader(c)
+	fmt.Fprintf(c, "CONNECT allowed.test:%d HTTP/1.1\r\n\r\n%s", o.port, strings.Repeat("x", 600<<10))
+	if line, err := r.ReadString('\n'); err != nil || !strings.Contains(line, "200") {
+		t.Fatalf("%q %v", line, err)
+	}
+	r.ReadString('\n')
+	c.(*net.UnixConn).CloseWrite()
+	if b, err := io.ReadAll(r); err != nil || len(b) != 600<<10 {
+		t.Errorf("%d bytes came back, %v", len(b), err)
+	}
+	w.await("the close", func() bool { return len(w.closes) == 1 })
+	if rec := w.records[0]; rec.Client != "socket" || rec.Listener != "socket" {
+		t.Errorf("%+v", rec)
+	}
+}
+
+// TestQuietListener: a listener beyond this machine leaves out file, line and hint.
+func TestQuietListener(t *testing.T) {
+	r := refusal{code: netrule.CodeDeniedByRule, target: netrule.Target{Host: "a.test", Port: 443}, id: "X",
+		decision: netrule.Decision{Code: netrule.CodeDeniedByRule, Rule: netrule.RuleRef{File: "/secret/place.yaml", Line: 7, Layer: "workspace", Reason: "why"}}}
+	for _, asJSON := range []bool{false, true} {
+		r.json = asJSON
+		if got := string(r.append(nil, &voice{message: "ask ops"})); strings.Contains(got, "secret") || !strings.Contains(got, "why") {
+			t.Errorf("%s", got)
+		}
+	}
+	r.json, r.code, r.decision = false, netrule.CodeNotAllowed, netrule.Decision{Code: netrule.CodeNotAllowed, Mode: netrule.Whitelist}
+	if got := string(r.append(nil, &voice{message: "ask\nops"})); strings.Contains(got, "dshproxy allow") || !strings.Contains(got, "# ask ops\n") {
+		t.Errorf("%s", got)
+	}
 }

@@ -413,8 +413,10 @@ func TestCallerLeaves(t *testing.T) {
 }
 
 func TestParseServer(t *testing.T) {
-	for in, want := range map[string]string{"192.0.2.1": "udp 192.0.2.1:53", "192.0.2.1:5353": "udp 192.0.2.1:5353", "tcp://192.0.2.1": "tcp 192.0.2.1:53",
-		"tls://192.0.2.1": "tcp-tls 192.0.2.1:853", "2001:db8::1": "udp [2001:db8::1]:53", "[2001:db8::1]:54": "udp [2001:db8::1]:54", "tls://[2001:db8::1]": "tcp-tls [2001:db8::1]:853"} {
+	for in, want := range map[string]string{
+		"192.0.2.1": "udp 192.0.2.1:53", "192.0.2.1:5353": "udp 192.0.2.1:5353", "tcp://192.0.2.1": "tcp 192.0.2.1:53",
+		"tls://192.0.2.1": "tcp-tls 192.0.2.1:853", "2001:db8::1": "udp [2001:db8::1]:53", "[2001:db8::1]:54": "udp [2001:db8::1]:54", "tls://[2001:db8::1]": "tcp-tls [2001:db8::1]:853",
+	} {
 		s, err := ParseServer(in)
 		if got := s.Net + " " + s.Addr.String(); err != nil || got != want {
 			t.Errorf("%q: %s %v, want %s", in, got, err, want)

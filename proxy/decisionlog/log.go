@@ -34,6 +34,7 @@ type Log struct {
 type foldKey struct {
 	client, host string
 	port         uint16
+	scheme       netrule.Scheme
 	code         netrule.Code
 }
 
@@ -107,7 +108,7 @@ func (l *Log) foldIn(d *Decision) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.tick(d.Time)
-	k := foldKey{d.Client, d.Target.Host, d.Target.Port, d.Code}
+	k := foldKey{d.Client, d.Target.Host, d.Target.Port, d.Target.Scheme, d.Code}
 	if f := l.folds[k]; f != nil && d.Time.Before(f.ends) {
 		f.repeats++
 		f.last = *d
@@ -120,7 +121,7 @@ func (l *Log) foldIn(d *Decision) bool {
 		return false
 	}
 	// Over the budget: one line a client and code.
-	k.host, k.port = "", 0
+	k.host, k.port, k.scheme = "", 0, netrule.SchemeUnknown
 	if len(l.folds) >= maxFolds {
 		k.client = ""
 	}

@@ -42,7 +42,7 @@ type Decision struct {
 	LookedUp, DialTried bool
 	DNS, Dial, Decide   time.Duration
 	Policy              string // hash of the policy that was asked
-	Repeated            int    // how many more of the kind this line stands for
+	Repeated            int    // how many refusals of the kind this line stands for; 0 on a line of its own
 	Cause               string // of a failure, for the operator; never shown to the client
 }
 

@@ -191,6 +191,7 @@ func KeyText(n *yaml.Node) string {
 // Kind is what a node is by the core schema.
 type Kind uint8
 
+// The kinds.
 const (
 	Null Kind = iota
 	String
