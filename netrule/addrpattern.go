@@ -38,7 +38,7 @@ func ParseAddrPattern(pattern string, maxStars int) (AddrPattern, error) {
 		text = strings.TrimPrefix(text, "::ffff:")
 		g, err := compileAddrGlob(text, maxStars)
 		if err != nil {
-			return AddrPattern{}, &PatternError{pattern, err.Error(), ""}
+			return AddrPattern{}, &PatternError{pattern, whyGlob(err), ""}
 		}
 		p.glob = g
 	default:

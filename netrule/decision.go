@@ -228,3 +228,13 @@ func oneLine(s string, limit int) string {
 // ReasonLine gives the author's reason as one harmless line of at most 200 bytes of [A-Za-z0-9 .,:/@%+=_-]: denial
 // bodies reach shells and models.
 func (r RuleRef) ReasonLine() string { return strings.TrimSpace(oneLine(r.Reason, 200)) }
+
+// UnmarshalText reads one of the three names; anything else is an error.
+func (a *Action) UnmarshalText(text []byte) error {
+	v, ok := ParseAction(string(text))
+	if !ok {
+		return hostError("an action is allow, deny or ask")
+	}
+	*a = v
+	return nil
+}

@@ -130,8 +130,9 @@ func browserHost(host string) (string, netip.Addr, error) {
 	if host, err = mapLabels(host); err != nil {
 		return "", none, err
 	}
-	name := strings.TrimSuffix(host, ".")
-	if name != "" && endsInNumber(name) {
+	// However many root dots a text has, whoever reads it leniently drops them all.
+	host = strings.TrimRight(host, ".")
+	if name := host; name != "" && endsInNumber(name) {
 		addr, ok := parseNumberIPv4(name)
 		if !ok {
 			return "", none, hostError("a last label that is a number, but no IPv4 address")

@@ -1,6 +1,7 @@
 package netrule
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 
@@ -98,7 +99,7 @@ func (p HostPattern) parseGlob(text string, maxStars int) (HostPattern, error) {
 	}
 	g, err := glob.Compile(ascii, glob.Options{Fold: true, MaxStars: maxStars})
 	if err != nil {
-		return HostPattern{}, &PatternError{p.text, err.Error(), ""}
+		return HostPattern{}, &PatternError{p.text, whyGlob(err), ""}
 	}
 	if strings.HasPrefix(ascii, "[") {
 		return HostPattern{}, &PatternError{p.text, "a host pattern cannot start with a character class", ""}
@@ -242,4 +243,13 @@ func (p HostPattern) Covers(q HostPattern, literals bool) bool {
 	default: // subdomains
 		return isUnder(q.name, p.name) || q.kind == hostSubdomains && p.name == q.name
 	}
+}
+
+// whyGlob is a glob's error without the pattern, which the caller names.
+func whyGlob(err error) string {
+	var ge *glob.Error
+	if errors.As(err, &ge) {
+		return "the glob " + ge.Why
+	}
+	return err.Error()
 }

@@ -183,3 +183,21 @@ type address struct {
 	class Class
 	forms [2]Form
 }
+
+// Holds tests a target that a tool call names, for which no lookup is made: addresses are known for literals only.
+func (m *Match) Holds(t Target, action Action) bool {
+	r := Rule{Action: action, Match: *m}
+	p := Policy{opts: Options{DefaultPorts: []PortRange{{1, 65535}}}}
+	q := Query{Target: t}
+	if r.failsByName(&q, &p) != dimNone {
+		return false
+	}
+	if len(m.Addrs) == 0 {
+		return true
+	}
+	if !t.IsLiteral() {
+		return false
+	}
+	_, forms := Space{}.Classify(t.Addr)
+	return r.addrHolds(&forms)
+}

@@ -122,6 +122,8 @@ type Position struct {
 type Host struct {
 	Platform string // as in when.platform
 	Env      func(name string) (string, bool)
+	// FoldPaths ignores the case of the workspace's own path, as Windows does.
+	FoldPaths bool
 }
 
 // Platforms is the closed list of when.platform.

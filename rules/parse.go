@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -275,10 +276,12 @@ func (p *parser) patterns(n *yaml.Node, path string) ([]item, error) {
 func (p *parser) glob(it item, opts glob.Options) (*glob.Glob, error) {
 	opts.MaxStars = p.opts.MaxGlobStars
 	g, err := glob.Compile(it.text, opts)
-	if err != nil {
-		return nil, p.fail(it.node, "", "%s: %v", it.path, err)
+	var ge *glob.Error
+	if errors.As(err, &ge) {
+		// The position is enough: values of a rule file are not repeated.
+		return nil, p.fail(it.node, "", "%s: the glob %s", it.path, ge.Why)
 	}
-	return g, nil
+	return g, err
 }
 
 func (p *parser) globList(n *yaml.Node, path string, opts glob.Options) ([]*glob.Glob, error) {

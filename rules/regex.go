@@ -1,10 +1,12 @@
 package rules
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"dshproxy/rules/tree"
@@ -35,7 +37,7 @@ func compileRegex(pattern string) (*regexp.Regexp, error) {
 	}
 	re, err := regexp.Compile(t.out.String())
 	if err != nil {
-		return nil, fmt.Errorf("regular expression %q is too large", pattern)
+		return nil, errors.New("a regular expression that is too large")
 	}
 	return re, nil
 }
@@ -49,17 +51,20 @@ const (
 )
 
 type translator struct {
-	in  string
-	at  int
-	out strings.Builder
+	in    string
+	at    int
+	out   strings.Builder
+	names map[string]bool // of groups
 }
 
+// Messages do not quote the pattern: a rule file's values may be nobody else's business, its positions tell enough.
+
 func (t *translator) invalid(why string) error {
-	return fmt.Errorf("%q is not a valid regular expression: %s", t.in, why)
+	return fmt.Errorf("not a valid regular expression: %s", why)
 }
 
 func (t *translator) unsupported(what string) error {
-	return fmt.Errorf("%q needs a %s, which this engine does not have; use ! patterns", t.in, what)
+	return fmt.Errorf("needs a %s, which this engine does not have; use ! patterns", what)
 }
 
 func (t *translator) more() bool { return t.at < len(t.in) }
@@ -154,9 +159,16 @@ func (t *translator) group(depth int) error {
 		t.out.WriteString("(?:")
 	case t.take("?<"):
 		name, rest, ok := strings.Cut(t.in[t.at:], ">")
-		if !ok || name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_$") != "" || '0' <= name[0] && name[0] <= '9' {
+		if !ok || !isIdentifier(name) {
 			return t.invalid("a bad group name")
 		}
+		if t.names[name] {
+			return t.invalid("two groups of one name")
+		}
+		if t.names == nil {
+			t.names = map[string]bool{}
+		}
+		t.names[name] = true
 		t.at = len(t.in) - len(rest)
 		t.out.WriteString("(") // the name is never asked for, and RE2 allows fewer of them
 	case t.has("?"):
@@ -172,6 +184,16 @@ func (t *translator) group(depth int) error {
 	}
 	t.out.WriteString(")")
 	return nil
+}
+
+// isIdentifier tells the names that JavaScript takes.
+func isIdentifier(name string) bool {
+	for i, r := range name {
+		if !unicode.IsLetter(r) && r != '_' && r != '$' && (i == 0 || !unicode.IsDigit(r) && !unicode.Is(unicode.Mn, r) && !unicode.Is(unicode.Mc, r) && !unicode.Is(unicode.Pc, r)) {
+			return false
+		}
+	}
+	return name != ""
 }
 
 var braces = regexp.MustCompile(`^\{(\d+)(?:(,)(\d*))?\}`)
@@ -191,8 +213,12 @@ func (t *translator) quantifier(start int) error {
 			return t.invalid("a lone {")
 		}
 		t.at += len(m[0])
-		if err := t.repeat(start, m); err != nil {
+		expanded, err := t.repeat(start, m)
+		if err != nil {
 			return err
+		}
+		if expanded {
+			t.take("?") // laziness changes what is captured, never whether there is a match
 		}
 	default:
 		return nil
@@ -207,7 +233,7 @@ func (t *translator) quantifier(start int) error {
 }
 
 // repeat writes {m,n}. RE2 stops at 1000, so larger counts are written out as a product of parts.
-func (t *translator) repeat(start int, m []string) error {
+func (t *translator) repeat(start int, m []string) (expanded bool, err error) {
 	low, err1 := strconv.Atoi(m[1])
 	high, err2 := low, error(nil)
 	unbounded := m[2] != "" && m[3] == ""
@@ -215,14 +241,14 @@ func (t *translator) repeat(start int, m []string) error {
 		high, err2 = strconv.Atoi(m[3])
 	}
 	if err1 != nil || err2 != nil || low > maxRepeat || high > maxRepeat {
-		return fmt.Errorf("%q repeats more than %d times", t.in, maxRepeat)
+		return false, fmt.Errorf("a regular expression that repeats more than %d times", maxRepeat)
 	}
 	if high < low {
-		return t.invalid("numbers out of order in {}")
+		return false, t.invalid("numbers out of order in {}")
 	}
 	if low <= 1000 && high <= 1000 {
 		t.out.WriteString(m[0])
-		return nil
+		return false, nil
 	}
 	written := t.out.String()
 	atom := written[start:]
@@ -239,7 +265,7 @@ func (t *translator) repeat(start int, m []string) error {
 		fmt.Fprintf(&t.out, "%s{0,%d}", atom, min(left, 1000))
 	}
 	t.out.WriteString(")")
-	return nil
+	return true, nil
 }
 
 // escape reads an escape outside of a class, behind the backslash.
@@ -378,20 +404,22 @@ func (t *translator) property() error {
 		return t.invalid("a bad property escape")
 	}
 	t.at = len(t.in) - len(rest)
+	known := false
 	if key, value, has := strings.Cut(name, "="); has {
 		switch key {
 		case "Script", "sc":
 			name = value
+			_, known = unicode.Scripts[name]
 		case "General_Category", "gc":
 			name = longCategory(value)
-		default:
-			return fmt.Errorf("%q uses a property that this engine does not have", t.in)
+			known = isCategory(name)
 		}
 	} else {
 		name = longCategory(name)
-		if len(name) > 2 {
-			return fmt.Errorf("%q uses a property that this engine does not have; use \\p{L}, \\p{Lu} or \\p{Script=…}", t.in)
-		}
+		known = isCategory(name)
+	}
+	if !known {
+		return t.invalid("a property that this engine does not have; it has \\p{L}, \\p{Lu} and \\p{Script=Greek} and their like")
 	}
 	out := fmt.Sprintf(`\%c{%s}`, sign, name)
 	if _, err := regexp.Compile(out); err != nil {
@@ -399,6 +427,12 @@ func (t *translator) property() error {
 	}
 	t.out.WriteString(out)
 	return nil
+}
+
+// isCategory tells the short names of general categories, in their case.
+func isCategory(name string) bool {
+	_, ok := unicode.Categories[name]
+	return ok && len(name) <= 2
 }
 
 func longCategory(name string) string {
@@ -552,10 +586,10 @@ func scanStructure(pattern string) error {
 			stack = stack[:len(stack)-1]
 			unbounded, size := quantifierAt(pattern[i+1:])
 			if unbounded && group.unbounded {
-				return fmt.Errorf("%q puts an unbounded quantifier on a group that holds one", pattern)
+				return errors.New("a regular expression that puts an unbounded quantifier on a group that holds one")
 			}
 			if unbounded && len(group.branches) > 1 && overlap(group.branches) {
-				return fmt.Errorf("%q repeats an overlapping alternation", pattern)
+				return errors.New("a regular expression that repeats an overlapping alternation")
 			}
 			if unbounded || group.unbounded && size == 0 {
 				stack[len(stack)-1].unbounded = true
@@ -591,7 +625,7 @@ func quantifierAt(s string) (unbounded bool, size int) {
 func overlap(branches []string) bool {
 	var plain []string
 	for _, b := range branches {
-		if !strings.ContainsAny(b, `*+?()|[]{}^$.\`) {
+		if b != "" && !strings.ContainsAny(b, `*+?()|[]{}^$.\`) {
 			plain = append(plain, b)
 		}
 	}

@@ -32,14 +32,17 @@ const (
 	schemaTargets     = "dshproxy-vectors-targets/v1"
 	schemaConnections = "dshproxy-vectors-connections/v1"
 	schemaRules       = "dshproxy-vectors-rules/v1"
+	schemaSurface     = "dshproxy-vectors-surface/v1"
+	schemaCorpus      = "dsh-rule-test-vectors/v1"
 )
 
-// RunVectors runs a corpus of test vectors. Of rule vectors only the loading is judged; the evaluation of tool calls is
-// counted as skipped, and so is every vector of a schema that is not known here. A file that is no corpus is an error.
+// RunVectors runs a corpus of test vectors. Vectors of a schema that is not known here are counted as skipped. A file that
+// is no corpus is an error.
 func RunVectors(data []byte) (VectorResult, error) {
 	var head struct {
-		Schema  string
-		Vectors []json.RawMessage
+		Schema    string
+		Workspace string
+		Vectors   []json.RawMessage
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
 		return VectorResult{}, fmt.Errorf("no vector file: %w", err)
@@ -60,6 +63,10 @@ func RunVectors(data []byte) (VectorResult, error) {
 			return r, fmt.Errorf("defaults: %w", err)
 		}
 		run = func(r *VectorResult, raw json.RawMessage) error { return runRules(r, raw, defaults.Defaults) }
+	case schemaSurface:
+		run = runSurface
+	case schemaCorpus:
+		run = func(r *VectorResult, raw json.RawMessage) error { return runCorpus(r, raw, head.Workspace) }
 	default:
 		r.Skipped = len(head.Vectors)
 		return r, nil
@@ -240,33 +247,34 @@ func (o vectorOptions) options() Options {
 	return Options{Regex: o.PatternMode == "regex", MaxRules: o.MaxRules, MaxGlobStars: o.MaxGlobStars, CaseInsensitivePaths: o.CaseInsensitivePaths}
 }
 
+// ruleVector is one rule file or chain, with a call and what it comes to.
+type ruleVector struct {
+	ID, Rules string
+	Chain     []struct{ Path, Text string }
+	Options   vectorOptions
+	Call      struct {
+		Tool, Cwd, Platform string
+		Args                json.RawMessage
+		Env                 map[string]string
+		Agent               []string
+	}
+	Expect struct {
+		Action      string
+		RuleIndex   int
+		Passthrough bool
+		LoadError   bool
+	}
+}
+
 func runRules(r *VectorResult, raw json.RawMessage, defaults vectorOptions) error {
-	v := struct {
-		ID, Rules string
-		Chain     []struct{ Path, Text string }
-		Options   vectorOptions
-		Expect    struct{ LoadError bool }
-	}{Options: defaults}
+	v := ruleVector{Options: defaults}
 	if err := json.Unmarshal(raw, &v); err != nil {
 		return err
 	}
 	if v.Chain == nil {
 		v.Chain = []struct{ Path, Text string }{{"rules.yaml", v.Rules}}
 	}
-	opts := v.Options.options()
-	var docs []*Document
-	var loadErr error
-	for _, f := range v.Chain {
-		doc, err := Parse(f.Path, []byte(f.Text), opts)
-		if err != nil {
-			loadErr = err
-			break
-		}
-		docs = append(docs, doc)
-	}
-	if loadErr == nil {
-		_, loadErr = ParseChain(docs, opts)
-	}
+	chain, loadErr := v.load()
 	switch {
 	case v.Expect.LoadError && loadErr == nil:
 		r.check(v.ID, "a load error", "loads")
@@ -275,7 +283,45 @@ func runRules(r *VectorResult, raw json.RawMessage, defaults vectorOptions) erro
 	case loadErr != nil:
 		r.check(v.ID, "loads", loadErr.Error())
 	default:
-		r.Skipped++ // it loads as it should; what it then decides about the call is not judged
+		r.check(v.ID, v.want(), v.got(chain))
 	}
 	return nil
+}
+
+func (v *ruleVector) load() ([]Rule, error) {
+	opts := v.Options.options()
+	var docs []*Document
+	for _, f := range v.Chain {
+		doc, err := Parse(f.Path, []byte(f.Text), opts)
+		if err != nil {
+			return nil, err
+		}
+		docs = append(docs, doc)
+	}
+	return ParseChain(docs, opts)
+}
+
+func (v *ruleVector) want() string {
+	if v.Expect.Passthrough {
+		return "passthrough"
+	}
+	return fmt.Sprintf("%s rule=%d", v.Expect.Action, v.Expect.RuleIndex)
+}
+
+func (v *ruleVector) got(chain []Rule) string {
+	verdict, err := NewRuleset(chain).Match(Call{
+		Tool: v.Call.Tool, Args: v.Call.Args, Workspace: v.Call.Cwd, Agents: v.Call.Agent,
+		Host: Host{Platform: v.Call.Platform, FoldPaths: v.Options.CaseInsensitivePaths, Env: func(name string) (string, bool) {
+			value, set := v.Call.Env[name]
+			return value, set
+		}},
+	})
+	switch {
+	case err != nil:
+		return err.Error()
+	case !verdict.Matched:
+		return "passthrough"
+	default:
+		return fmt.Sprintf("%s rule=%d", verdict.Action, verdict.Index)
+	}
 }

@@ -260,11 +260,11 @@ func resolveScalar(n *yaml.Node) (Kind, string) {
 	switch {
 	case coreInt.MatchString(s), coreFloat.MatchString(s):
 		f, _ := strconv.ParseFloat(s, 64) // out of range gives an infinity, as in JavaScript
-		return Number, numberText(f)
+		return Number, NumberText(f)
 	case coreOct.MatchString(s):
-		return Number, numberText(parseBase(s[2:], 8))
+		return Number, NumberText(parseBase(s[2:], 8))
 	case coreHex.MatchString(s):
-		return Number, numberText(parseBase(s[2:], 16))
+		return Number, NumberText(parseBase(s[2:], 16))
 	}
 	return String, s
 }
@@ -278,8 +278,8 @@ func parseBase(digits string, base float64) float64 {
 	return f
 }
 
-// numberText prints a number as JavaScript does: 1.0 as 1, 1e21 as 1e+21, -0 as 0.
-func numberText(f float64) string {
+// NumberText prints a number as JavaScript does: 1.0 as 1, 1e21 as 1e+21, -0 as 0.
+func NumberText(f float64) string {
 	switch {
 	case math.IsInf(f, 1):
 		return "Infinity"

@@ -1,0 +1,218 @@
+package rules
+
+import (
+	"dshproxy/netrule"
+)
+
+// Call is one tool call to be judged.
+type Call struct {
+	Tool string
+	// Args is the JSON text of the arguments. Rules that look into arguments match only a JSON object.
+	Args []byte
+	// Workspace is the root that paths are relative to.
+	Workspace string
+	// Agents are the names that the caller goes by; empty means unknown, which no agents dimension matches.
+	Agents []string
+	// Host is the machine that the call runs on.
+	Host Host
+}
+
+// Verdict is what a rule set says about a call.
+type Verdict struct {
+	// Matched is false for passthrough: no rule says anything.
+	Matched bool
+	Action  netrule.Action
+	Index   int
+	Rule    *Rule
+	// Unparsed says that a command was no shell text that parses as a whole; the rest was split by words alone.
+	Unparsed bool
+}
+
+// Ruleset is a merged chain, ready to judge calls. It is safe for concurrent use.
+type Ruleset struct{ rules []Rule }
+
+// NewRuleset takes a chain over.
+func NewRuleset(chain []Rule) *Ruleset { return &Ruleset{chain} }
+
+// Rules gives the chain; the caller must not change it.
+func (s *Ruleset) Rules() []Rule { return s.rules }
+
+// Match judges a call: rules in order, the first whose every dimension holds decides. An error means that the arguments
+// are no JSON, and the caller must refuse the call.
+func (s *Ruleset) Match(c Call) (Verdict, error) {
+	f, err := newFacts(&c)
+	if err != nil {
+		return Verdict{}, err
+	}
+	for i := range s.rules {
+		r := &s.rules[i]
+		if r.Enabled && r.failsCall(f) == "" {
+			return Verdict{Matched: true, Action: r.Action, Index: i, Rule: r, Unparsed: f.unparsed()}, nil
+		}
+	}
+	return Verdict{Unparsed: f.unparsed()}, nil
+}
+
+// CallLine is one rule of the explanation of a call.
+type CallLine struct {
+	Rule    *Rule
+	Index   int
+	Outcome netrule.Outcome
+	Failed  string // dimension
+}
+
+// Explain is Match with a line a rule.
+func (s *Ruleset) Explain(c Call) (Verdict, []CallLine, error) {
+	f, err := newFacts(&c)
+	if err != nil {
+		return Verdict{}, nil, err
+	}
+	v := Verdict{}
+	lines := make([]CallLine, len(s.rules))
+	for i := range s.rules {
+		r := &s.rules[i]
+		l := CallLine{Rule: r, Index: i}
+		switch {
+		case !r.Enabled:
+			l.Outcome = netrule.OutcomeInert
+		case v.Matched:
+			l.Outcome = netrule.OutcomeNotReached
+		default:
+			if l.Failed = r.failsCall(f); l.Failed != "" {
+				l.Outcome = netrule.OutcomeFailed
+				break
+			}
+			l.Outcome = netrule.OutcomeMatched
+			v = Verdict{Matched: true, Action: r.Action, Index: i, Rule: r}
+		}
+		lines[i] = l
+	}
+	v.Unparsed = f.unparsed()
+	return v, lines, nil
+}
+
+// facts are what rules ask about a call, each found out once and only when a rule asks.
+type facts struct {
+	call *Call
+	args arg
+
+	pathsDone bool
+	paths     []string
+
+	commandsDone bool
+	commands     []commandText
+	lexical      pooled
+
+	viewsDone bool
+	views     shellViews
+
+	targetsDone bool
+	targets     []netrule.Target // as the format has them
+	moreDone    bool
+	more        []netrule.Target // what only deny and ask rules look at, or must be covered by an allow
+}
+
+func newFacts(c *Call) (*facts, error) {
+	args, err := parseArgs(c.Args)
+	if err != nil {
+		return nil, err
+	}
+	return &facts{call: c, args: args}, nil
+}
+
+func (f *facts) unparsed() bool { return f.viewsDone && f.views.unparsed }
+
+// failsCall names the first dimension that does not hold, or is empty.
+func (r *Rule) failsCall(f *facts) string {
+	m := &r.Match
+	switch {
+	case len(m.Tools) > 0 && !anyGlob(m.Tools, f.call.Tool):
+		return "tools"
+	case len(m.Agents) > 0 && !m.agentsHold(f.call.Agents):
+		return "agents"
+	case len(m.Params) > 0 && !m.paramsHold(f):
+		return "params"
+	case !m.absentHolds(f):
+		return "absent"
+	case !m.When.Holds(f.call.Host):
+		return "when"
+	case len(m.Paths) > 0 && !m.pathsHold(f):
+		return "paths"
+	case m.Argv != nil && !m.Argv.holds(f, r.Action):
+		return "argv"
+	case m.Network != nil && !r.networkHolds(f):
+		return "network"
+	default:
+		return ""
+	}
+}
+
+// agentsHold: some selector matches some candidate; an unknown caller matches none.
+func (m *Match) agentsHold(candidates []string) bool {
+	for _, c := range candidates {
+		if anyGlob(m.Agents, c) {
+			return true
+		}
+	}
+	return false
+}
+
+// paramsHold: every key is there with a scalar that its patterns accept.
+func (m *Match) paramsHold(f *facts) bool {
+	if f.args.kind != argObject {
+		return false
+	}
+	for i := range m.Params {
+		v := f.args.get(m.Params[i].Key)
+		if v == nil || !acceptAny(m.Params[i].Patterns, v.scalars(nil, 0)) {
+			return false
+		}
+	}
+	return true
+}
+
+// acceptAny: some value matches some positive pattern, if there are any, and no value matches a negative one. Without a
+// value nothing holds.
+func acceptAny(patterns []Pattern, values []string) bool {
+	if len(values) == 0 {
+		return false
+	}
+	positive, hit := false, false
+	for i := range patterns {
+		p := &patterns[i]
+		matched := false
+		for _, v := range values {
+			if p.Match(v) {
+				matched = true
+				break
+			}
+		}
+		if p.Negate && matched {
+			return false
+		}
+		positive = positive || !p.Negate
+		hit = hit || !p.Negate && matched
+	}
+	return hit || !positive
+}
+
+func (m *Match) absentHolds(f *facts) bool {
+	if f.args.kind != argObject {
+		return true
+	}
+	for _, key := range m.Absent {
+		if f.args.get(key) != nil {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Match) pathsHold(f *facts) bool {
+	for _, candidate := range f.pathCandidates() {
+		if anyMatches(m.Paths, candidate) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,172 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+
+	"dshproxy/rules/tree"
+)
+
+// argKind is what a value of a tool call is.
+type argKind uint8
+
+const (
+	argNull argKind = iota
+	argScalar
+	argString // a scalar too
+	argList
+	argObject
+)
+
+// arg is a value of a tool call, in the order of the JSON text: the order of command strings means something.
+type arg struct {
+	kind    argKind
+	text    string   // of scalars, as JavaScript prints them
+	keys    []string // of objects, parallel to items
+	items   []arg
+	nothing bool // nothing was given at all
+}
+
+// maxArgs bounds the values of one call.
+const maxArgs = 1 << 20
+
+var errTooManyArgs = errors.New("the call has too many values")
+
+// parseArgs reads the arguments of a tool call. Text that is no JSON is an error.
+func parseArgs(raw []byte) (arg, error) {
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return arg{nothing: true}, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	left := maxArgs
+	a, err := parseArg(d, &left)
+	if err != nil {
+		return arg{}, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return arg{}, errors.New("text behind the arguments")
+	}
+	return a, nil
+}
+
+// parseArg reads one value. The decoder bounds the depth.
+func parseArg(d *json.Decoder, left *int) (arg, error) {
+	token, err := d.Token()
+	if err != nil {
+		return arg{}, err
+	}
+	if *left--; *left < 0 {
+		return arg{}, errTooManyArgs
+	}
+	switch v := token.(type) {
+	case string:
+		return arg{kind: argString, text: v}, nil
+	case json.Number:
+		f, err := strconv.ParseFloat(v.String(), 64)
+		if err != nil && !errors.Is(err, strconv.ErrRange) {
+			return arg{}, err
+		}
+		return arg{kind: argScalar, text: tree.NumberText(f)}, nil
+	case bool:
+		return arg{kind: argScalar, text: strconv.FormatBool(v)}, nil
+	case json.Delim:
+		return parseComposite(d, v, left)
+	default:
+		return arg{}, nil
+	}
+}
+
+func parseComposite(d *json.Decoder, open json.Delim, left *int) (arg, error) {
+	a := arg{kind: argList}
+	if open == '{' {
+		a.kind = argObject
+	}
+	for d.More() {
+		if a.kind == argObject {
+			key, err := d.Token()
+			if err != nil {
+				return arg{}, err
+			}
+			a.keys = append(a.keys, key.(string))
+		}
+		item, err := parseArg(d, left)
+		if err != nil {
+			return arg{}, err
+		}
+		a.items = append(a.items, item)
+	}
+	_, err := d.Token() // the closing bracket
+	return a, err
+}
+
+// get gives the value of a top-level key; of a key that stands twice, the last, as JavaScript reads it.
+func (a *arg) get(key string) *arg {
+	for i := len(a.keys) - 1; i >= 0; i-- {
+		if a.keys[i] == key {
+			return &a.items[i]
+		}
+	}
+	return nil
+}
+
+// maxArgDepth is how deep leaves and keys are looked for.
+const maxArgDepth = 8
+
+// scalars appends the scalar leaves of a value, itself at level 0.
+func (a *arg) scalars(out []string, depth int) []string {
+	switch {
+	case depth > maxArgDepth || a.kind == argNull:
+		return out
+	case a.kind == argScalar || a.kind == argString:
+		return append(out, a.text)
+	}
+	for i := range a.items {
+		out = a.items[i].scalars(out, depth+1)
+	}
+	return out
+}
+
+// walkKeys visits every key of every object, the arguments themselves at level 0.
+func (a *arg) walkKeys(depth int, visit func(key string, value *arg)) {
+	if depth > maxArgDepth {
+		return
+	}
+	for i := range a.items {
+		if a.kind == argObject {
+			visit(a.keys[i], &a.items[i])
+		}
+		a.items[i].walkKeys(depth+1, visit)
+	}
+}
+
+// strings gives a string, or the direct string elements of a list.
+func (a *arg) strings() []string {
+	switch a.kind {
+	case argString:
+		return []string{a.text}
+	case argList:
+		var out []string
+		for i := range a.items {
+			if a.items[i].kind == argString {
+				out = append(out, a.items[i].text)
+			}
+		}
+		return out
+	default:
+		return nil
+	}
+}
+
+// allStrings reports whether a list holds strings only, and at least one.
+func (a *arg) allStrings() bool {
+	return a.kind == argList && len(a.items) > 0 && len(a.strings()) == len(a.items)
+}
+
+func isOneOf(key string, list string) bool {
+	return strings.Contains(list, " "+key+" ")
+}
