@@ -126,6 +126,9 @@ type Decision struct {
 	// NeedsAddrs is set by Decide on an allow that is not final: a rule with ips stands on the way, and DecideAddrs may
 	// turn it. The guard may turn any allow.
 	NeedsAddrs bool
+	// NeedsAll is set beside NeedsAddrs when a deny or ask rule may turn on any single address, so that no family of the
+	// answer may be missing.
+	NeedsAll bool
 	// DryRun marks an allow that enforcement would have refused, as Would and WouldCode say.
 	DryRun    bool
 	Would     Action

@@ -13,6 +13,8 @@ type index struct {
 	// addrDeny and addrAllow are the rules with ips and without domains; while addresses are unknown, any of them may
 	// yet match. addrRest are those among them whose patterns the prefix map cannot hold.
 	addrDeny, addrAllow, addrRest []int32
+	// deniesByAddr is set when a deny or ask rule has ips.
+	deniesByAddr bool
 	// rest are the rules that have to be tried one by one.
 	rest []int32
 }
@@ -26,6 +28,7 @@ func buildIndex(rules []Rule) *index {
 	ix := &index{names: map[string]nameRules{}, literals: map[netip.Addr][]int32{}, prefixes: map[netip.Prefix][]int32{}}
 	for i := range rules {
 		r := &rules[i]
+		ix.deniesByAddr = ix.deniesByAddr || r.Inert == "" && r.Action != Allow && len(r.Match.Addrs) > 0
 		switch n := int32(i); {
 		case r.Inert != "":
 		case len(r.Match.Hosts) > 0:

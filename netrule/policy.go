@@ -107,6 +107,7 @@ func (p *Policy) Decide(q Query) Decision {
 		w := walk{layer: &p.layers[i], query: &q, pol: p}
 		rule, possible, remembered := w.run()
 		v.needsAddrs = v.needsAddrs || possible || remembered
+		v.needsAll = v.needsAll || remembered || possible && p.layers[i].index.deniesByAddr
 		switch {
 		case possible:
 			v.addPossible(rule)
@@ -131,6 +132,7 @@ type verdict struct {
 	allows     int
 	loopback   bool
 	needsAddrs bool
+	needsAll   bool
 }
 
 func (v *verdict) add(r *Rule) {
@@ -174,7 +176,7 @@ func (v *verdict) namesExactly(name string) bool {
 
 // conclude turns what the layers say, or else the mode, into a decision.
 func (p *Policy) conclude(q *Query, v *verdict) Decision {
-	d := Decision{Mode: p.opts.Mode, NeedsAddrs: v.needsAddrs}
+	d := Decision{Mode: p.opts.Mode, NeedsAddrs: v.needsAddrs, NeedsAll: v.needsAll}
 	switch {
 	case v.decided && v.action != Allow:
 		d.Action, d.Code = v.action, codeOf(v.action)
@@ -192,7 +194,7 @@ func (p *Policy) conclude(q *Query, v *verdict) Decision {
 		d.Action, d.Code = p.modeVerdict(q.Target.Port)
 	}
 	if d.Action != Allow {
-		d.NeedsAddrs = false
+		d.NeedsAddrs, d.NeedsAll = false, false
 		if p.opts.DryRun {
 			d.DryRun, d.Would, d.WouldCode = true, d.Action, d.Code
 			d.Action, d.Code = Allow, CodeDryRun

@@ -167,6 +167,26 @@ func TestWalkByName(t *testing.T) {
 	}
 }
 
+// TestNeedsAll: a whole answer is waited for only where a deny or ask rule may turn on any of its addresses.
+func TestNeedsAll(t *testing.T) {
+	white := Options{Mode: Whitelist, DefaultPorts: anyPort}
+	tests := []struct {
+		rules []Rule
+		want  bool
+	}{
+		{[]Rule{rule(t, Allow, "d:a.test", "i:1.1.1.1")}, false},
+		{[]Rule{rule(t, Allow, "d:a.test")}, false},
+		{[]Rule{rule(t, Deny, "i:10.0.0.0/8"), rule(t, Allow, "d:a.test")}, true},
+		{[]Rule{rule(t, Allow, "d:a.test", "i:1.1.1.1"), rule(t, Ask, "d:a.test", "i:10.0.0.0/8"), rule(t, Allow, "d:a.test")}, true},
+		{[]Rule{rule(t, Allow, "d:a.test"), rule(t, Deny, "i:10.0.0.0/8")}, false},
+	}
+	for i, tt := range tests {
+		if d := policy(white, tt.rules...).Decide(query(t, "https://a.test")); d.Action != Allow || d.NeedsAll != tt.want {
+			t.Errorf("%d: %s needs all %v, want %v", i, outcome(d), d.NeedsAll, tt.want)
+		}
+	}
+}
+
 func TestAgents(t *testing.T) {
 	opts := Options{Mode: Whitelist, DefaultPorts: anyPort}
 	allow, deny := rule(t, Allow, "d:a.test", "a:ci-*"), rule(t, Deny, "d:a.test", "a:ci-*")

@@ -21,6 +21,10 @@ func wireOf(code netrule.Code) wireCode {
 	case netrule.CodeNotAllowed, netrule.CodeDeniedByRule, netrule.CodeNeedsApproval, netrule.CodeApprovalDenied,
 		netrule.CodeApprovalTimeout, netrule.CodeApprovalRate:
 		return wireCode{403, "http_request_denied"}
+	case netrule.CodeRevoked:
+		return wireCode{403, "http_request_denied"}
+	case netrule.CodeIdle:
+		return wireCode{504, "http_response_timeout"}
 	case netrule.CodeSpecialUseAddress, netrule.CodeMetadataAddress, netrule.CodeUpstreamTarget, netrule.CodeInternalName:
 		return wireCode{403, "destination_ip_prohibited"}
 	case netrule.CodeBadTarget, netrule.CodeBadRequest, netrule.CodeAuthorityMismatch, netrule.CodeHostMismatch:
@@ -192,8 +196,10 @@ func (r *refusal) summary(target string) string {
 		return target + " did not answer in time"
 	case netrule.CodeBadResponse:
 		return target + " sent a malformed response"
-	case netrule.CodeResponseTimeout:
+	case netrule.CodeResponseTimeout, netrule.CodeIdle:
 		return target + " sent no response in time"
+	case netrule.CodeRevoked:
+		return "the rules no longer allow " + target
 	case netrule.CodeNoPolicy:
 		return "no rules are loaded"
 	case netrule.CodeClientLimit:

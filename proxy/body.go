@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"sync/atomic"
 )
 
 // The reasons why a body could not be relayed, apart from the errors of either connection.
@@ -44,22 +45,32 @@ type relay struct {
 	unchunk   bool
 	maxFields int
 	maxLine   int
+	// consumed is set once src has given the whole body, before the last write.
+	consumed atomic.Bool
 }
 
 const flushAt = 16 << 10
 
-// body relays by the framing. byClose ends at a clean end of src.
+// body relays by the framing. byClose ends at a clean end of src. When src fails, what it gave before is written.
 func (r *relay) body(f framing, length int64) error {
+	var err error
 	switch f {
 	case byLength:
-		return r.byLength(length)
+		err = r.byLength(length)
 	case byChunks:
-		return r.byChunks()
+		err = r.byChunks()
 	case byClose:
-		return r.byClose()
+		err = r.byClose()
 	default:
 		return r.flush()
 	}
+	var se *sideError
+	if errors.As(err, &se) && !se.write {
+		if ferr := r.flush(); ferr != nil {
+			return ferr
+		}
+	}
+	return err
 }
 
 func (r *relay) flush() error {
@@ -89,14 +100,18 @@ func (r *relay) take(n int64) int64 {
 
 func (r *relay) byLength(left int64) error {
 	left -= r.take(left)
+	if left == 0 {
+		r.consumed.Store(true)
+	}
 	if err := r.flush(); err != nil {
 		return err
 	}
-	return r.stream(left)
+	return r.stream(left, true)
 }
 
-// stream moves exactly left bytes through a buffer of its own; a negative number means to the end of src.
-func (r *relay) stream(left int64) error {
+// stream moves exactly left bytes through a buffer of its own; a negative number means to the end of src. last says that
+// they are the last of the body.
+func (r *relay) stream(left int64, last bool) error {
 	if left == 0 {
 		return nil
 	}
@@ -109,6 +124,9 @@ func (r *relay) stream(left int64) error {
 		}
 		n, err := r.src.c.Read(chunk)
 		if n > 0 {
+			if last && int64(n) == left {
+				r.consumed.Store(true)
+			}
 			if _, werr := r.dst.Write(chunk[:n]); werr != nil {
 				return writeErr(werr)
 			}
@@ -133,7 +151,7 @@ func (r *relay) byClose() error {
 	if err := r.flush(); err != nil {
 		return err
 	}
-	return r.stream(-1)
+	return r.stream(-1, false)
 }
 
 // byChunks relays chunks as they are read, each with its own size line, dropping extensions (RFC 9112 §7.1).
@@ -208,7 +226,7 @@ func (r *relay) chunkData(left int64) error {
 			if err := r.flush(); err != nil {
 				return err
 			}
-			if err := r.stream(left); err != nil {
+			if err := r.stream(left, false); err != nil {
 				return err
 			}
 			break
@@ -264,6 +282,7 @@ func (r *relay) trailers() error {
 	if !r.unchunk {
 		r.out = append(r.out, crlf...)
 	}
+	r.consumed.Store(true)
 	return r.flush()
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -82,6 +83,7 @@ func (c *conn) wakeIdle() {
 func (c *conn) readHead(first bool) (int, error) {
 	l := &c.srv.Limits
 	c.scanner = headScanner{}
+	c.head = requestHead{fields: c.head.fields[:0], connection: c.head.connection[:0]} // an answer must not speak of the last one
 	if len(c.in.bytes()) == 0 {
 		wait := l.KeepAliveIdle
 		if first {
@@ -183,8 +185,9 @@ func (c *conn) handle(n int) bool {
 
 // admit asks the gate and dials. On a refusal or failure the answer has been written and the result is false.
 func (c *conn) admit(protocol string, q netrule.Query) (a Admission, ok bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.srv.Limits.Answer)
+	ctx, cancel := context.WithTimeout(c.srv.base, c.srv.Limits.Answer)
 	defer cancel()
+	defer c.watch(cancel)()
 	a = c.srv.Gate.Admit(ctx, q, "", c.client)
 	c.describe(protocol, q.Target, &a)
 	if !a.OK {
@@ -230,7 +233,11 @@ func (c *conn) refuse(protocol string, r *refusal) {
 
 // badTarget answers a target that no parser of the wire accepts: before any policy, lookup or dial.
 func (c *conn) badTarget(protocol string, err error) {
-	c.record = decisionlog.Decision{Protocol: protocol, RawTarget: string(c.head.target), Code: netrule.CodeBadTarget, Outcome: outcomeRefused, Cause: err.Error()}
+	c.record = decisionlog.Decision{Protocol: protocol, RawTarget: authorityOf(string(c.head.target)), Code: netrule.CodeBadTarget, Outcome: outcomeRefused}
+	var te *netrule.TargetError
+	if errors.As(err, &te) {
+		c.record.Cause = te.Why
+	}
 	c.sendRefusal(&refusal{code: netrule.CodeBadTarget, why: "malformed target"})
 }
 
@@ -270,7 +277,7 @@ func (c *conn) answer(r *refusal) {
 
 const (
 	lingerFor   = 2 * time.Second
-	lingerBytes = 256 << 10
+	lingerBytes = 64 << 20 // a client that sends its whole upload before it looks for an answer
 )
 
 // linger half-closes and reads what still comes, within bounds: a close with unread bytes would be a reset, which
@@ -305,23 +312,58 @@ func (c *conn) turnAway(code netrule.Code) {
 	c.refuse("unknown", &refusal{code: code})
 }
 
+// authorityOf keeps what a record may show of a target that no parser accepts: no user name or password, no path, no
+// query.
+func authorityOf(raw string) string {
+	if _, rest, ok := strings.Cut(raw, "://"); ok {
+		raw = rest
+	}
+	if end := strings.IndexAny(raw, "/?#"); end >= 0 {
+		raw = raw[:end]
+	}
+	return raw[strings.LastIndexByte(raw, '@')+1:]
+}
+
+// turnAwayAtOnce answers without waiting for a byte, for a client that holds all that it may.
+func (c *conn) turnAwayAtOnce(code netrule.Code) {
+	defer c.nc.Close()
+	c.record = decisionlog.Decision{Protocol: "unknown", Code: code, Outcome: outcomeRefused}
+	c.observe()
+	_ = c.nc.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	r := refusal{code: code, id: c.record.ID}
+	_, _ = c.nc.Write(r.append(nil, c.voice)) // it may not arrive; the limit is the client's own
+}
+
 // dial connects to an admitted destination. On failure the answer has been written.
 func (c *conn) dial(a *Admission, t netrule.Target) (*net.TCPConn, netip.AddrPort, bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), max(c.srv.Limits.Answer-a.DNS, 0))
+	ctx, cancel := context.WithTimeout(c.srv.base, max(c.srv.Limits.Answer-a.DNS, 0))
 	defer cancel()
+	defer c.watch(cancel)()
 	start := time.Now()
 	up, addr, code, err := c.dialWithin(ctx, a)
 	c.record.DialTried, c.record.Dial = true, time.Since(start)
+	if err == nil && !c.stillAllowed(a, t, addr) {
+		up.Close()
+		code, err = netrule.CodeRevoked, errRevoked
+	}
 	if err == nil {
 		c.record.Dialed = addr
 		return up, addr, true
 	}
 	c.record.Code, c.record.Outcome, c.record.Cause = code, outcomeFailed, err.Error()
-	if code == netrule.CodeClientLimit || code == netrule.CodeLoop {
+	if status := wireOf(code).status; status < 500 || code == netrule.CodeLoop {
 		c.record.Outcome = outcomeRefused
 	}
 	c.sendRefusal(&refusal{code: code, target: t, decision: a.Decision})
 	return nil, netip.AddrPort{}, false
+}
+
+var errRevoked = errors.New("the rules have changed since")
+
+// stillAllowed looks once more after the time that lookup and dial took: a reload may have come between.
+func (c *conn) stillAllowed(a *Admission, t netrule.Target, addr netip.AddrPort) bool {
+	g := c.srv.Gate
+	return g.isCurrent(a.Policy, "") || g.StillAllowed(netrule.Query{Target: t}, addr.Addr(), "")
 }
 
 func (c *conn) dialWithin(ctx context.Context, a *Admission) (*net.TCPConn, netip.AddrPort, netrule.Code, error) {

@@ -40,11 +40,7 @@ func (c *conn) connect() {
 		return
 	}
 	c.observe()
-	if _, err := c.nc.Write(established); err != nil {
-		up.Close()
-		return
-	}
-	c.tunnel(up, nil, q, addr)
+	c.tunnel(up, established, nil, q, addr, a.Policy)
 }
 
 // loops refuses a request that has passed through this process already, or through too many proxies.
@@ -75,11 +71,13 @@ func authorityMismatch(h *requestHead, t netrule.Target) string {
 	return ""
 }
 
-// tunnel hands both connections to two goroutines and returns: the stack that the dial has grown is not held.
-func (c *conn) tunnel(up *originStream, early []byte, q netrule.Query, addr netip.AddrPort) {
+// tunnel says so to the client, hands both connections to two goroutines and returns: the stack that the dial has grown
+// is not held.
+func (c *conn) tunnel(up *originStream, head, early []byte, q netrule.Query, addr netip.AddrPort, policy *netrule.Policy) {
 	t := &tunnel{srv: c.srv, client: c.nc, target: up, slot: c.client}
-	t.fl = &flight{id: c.record.ID, listener: c.listener, query: q, dialed: addr, start: time.Now(), tunnel: true, end: t.close}
-	t.toTarget, t.toClient = bytes.Clone(c.in.bytes()), bytes.Clone(early)
+	t.fl = &flight{id: c.record.ID, listener: c.listener, query: q, dialed: addr, policy: policy, start: time.Now(), tunnel: true, end: t.close}
+	t.toTarget = bytes.Clone(c.in.bytes())
+	t.toClient, t.headLen = append(bytes.Clone(head), early...), len(head)
 	c.handed = true
 	t.start()
 }

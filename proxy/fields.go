@@ -6,11 +6,9 @@ import (
 )
 
 // dashed gives a field name in lower case with "_" and "." as "-": some origins fold them, so a field that would become
-// a framing, routing or hop-by-hop one must not pass under such a spelling. Names of over 40 bytes are none of those.
+// a framing, routing or hop-by-hop one must not pass under such a spelling.
 func dashed(name []byte, buf *[40]byte) string {
-	if len(name) > len(buf) {
-		return ""
-	}
+	name = name[:min(len(name), len(buf))] // no exact name is that long, and prefixes still tell
 	for i, c := range name {
 		if c == '_' || c == '.' {
 			c = '-'
@@ -49,6 +47,9 @@ func dropsFromRequest(h *requestHead, f field) bool {
 func dropsFromResponse(h *responseHead, f field) bool {
 	var buf [40]byte
 	name := dashed(f.name, &buf)
+	if name == "proxy-status" && !is(f.name, "proxy-status") {
+		return true
+	}
 	if hopByHop(name) || name == "x-proxy-error" || strings.HasPrefix(name, "x-dshproxy-") {
 		return true
 	}
@@ -60,17 +61,17 @@ func dropsFromResponse(h *responseHead, f field) bool {
 	return false
 }
 
-// foreignStatus takes our own members out of a Proxy-Status value of an origin (RFC 9209 §2).
+// foreignStatus takes our own members out of a Proxy-Status value of an origin (RFC 9209 §2). A line whose quotes or
+// brackets do not balance goes as a whole: joined with the next it could mean anything.
 func foreignStatus(value []byte) []byte {
 	var out []byte
+	if !balanced(value) {
+		return nil
+	}
 	for _, member := range splitMembers(value) {
 		member = trimOWS(member)
-		name := member
-		if end := bytes.IndexAny(member, "; \t"); end >= 0 {
-			name = member[:end]
-		}
-		if len(member) == 0 || is(bytes.Trim(name, `"`), "dshproxy") {
-			continue
+		if end := bytes.IndexFunc(member, func(r rune) bool { return r > 0x7f || !isToken(byte(r)) && r != ':' && r != '/' }); len(member) == 0 || end == 0 || end > 0 && is(member[:end], "dshproxy") || is(member, "dshproxy") {
+			continue // empty, no token (a string, an inner list), or ours
 		}
 		if len(out) > 0 {
 			out = append(out, ", "...)
@@ -78,6 +79,25 @@ func foreignStatus(value []byte) []byte {
 		out = append(out, member...)
 	}
 	return out
+}
+
+// balanced reports whether quotes and brackets close on the same line.
+func balanced(value []byte) bool {
+	depth, quoted := 0, false
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case c == '\\' && quoted:
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		}
+	}
+	return depth == 0 && !quoted
 }
 
 // splitMembers cuts a list at commas outside of quotes (RFC 9651 §3.1).
@@ -103,13 +123,13 @@ func splitMembers(value []byte) [][]byte {
 func forbiddenTrailer(name []byte) bool {
 	var buf [40]byte
 	n := dashed(name, &buf)
-	if hopByHop(n) || strings.HasPrefix(n, "x-dshproxy-") || strings.HasPrefix(n, "content-") {
+	if hopByHop(n) || strings.HasPrefix(n, "x-dshproxy-") {
 		return true
 	}
 	switch n {
 	case "host", "trailer", "authorization", "www-authenticate", "cookie", "set-cookie", "cache-control", "expect",
 		"max-forwards", "range", "via", "age", "date", "expires", "location", "retry-after", "vary", "warning",
-		"x-proxy-error", "proxy-status", "forwarded":
+		"x-proxy-error", "proxy-status", "forwarded", "content-encoding", "content-type", "content-range", "content-location":
 		return true
 	}
 	return strings.HasPrefix(n, "x-forwarded-")

@@ -19,6 +19,7 @@ type flight struct {
 	query     netrule.Query
 	workspace string
 	dialed    netip.AddrPort
+	policy    *netrule.Policy // that admitted it
 	start     time.Time
 	tunnel    bool // has a lifetime and a byte limit, and a close record
 
@@ -30,6 +31,7 @@ type flight struct {
 	mu   sync.Mutex
 	why  string // set by the first to end it
 	by   string
+	code netrule.Code // of stop
 	over bool
 }
 
@@ -54,9 +56,16 @@ func (f *flight) stop(code netrule.Code) {
 		return
 	}
 	if f.why == "" {
-		f.by, f.why = "proxy", code.String()
+		f.by, f.why, f.code = "proxy", code.String(), code
 	}
 	f.end()
+}
+
+// stopped gives the code with which the proxy ended the flight, or CodeInternalError when it did not.
+func (f *flight) stopped() netrule.Code {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.code
 }
 
 // ended reports whether somebody has said why the flight ends.
@@ -77,9 +86,14 @@ func (f *flight) left(limit int64) (int64, bool) {
 // flights are all of a server.
 type flights struct{ tracked[*flight] }
 
-func (fs *flights) launch(f *flight) {
+// launch enters a flight into the books. A reload that came between its admission and now has not seen it, so it is
+// judged again here.
+func (fs *flights) launch(f *flight, g *Gate) {
 	f.last.Store(f.start.UnixNano())
 	fs.add(f)
+	if !g.isCurrent(f.policy, f.workspace) && !g.StillAllowed(f.query, f.dialed.Addr(), f.workspace) {
+		f.stop(netrule.CodeRevoked)
+	}
 }
 
 // sweep ends what has been idle or has lived too long.

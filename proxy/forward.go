@@ -6,10 +6,10 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"dshproxy/netrule"
-	"dshproxy/proxy/decisionlog"
 )
 
 // forward serves a request in absolute-form (RFC 9112 §3.2.2) and reports whether the client connection goes on. Every
@@ -91,8 +91,12 @@ type exchange struct {
 	origin    *originConn
 	fl        *flight
 	resp      responseHead
-	pumped    chan error // result of the request body; nil when there is none
-	sent      bool       // a byte of a response has gone to the client
+	pump      *relay      // of the request body; nil when there is none
+	pumped    chan error  // its result
+	interim   bool        // a 1xx has gone to the client
+	sent      atomic.Bool // the head of the final response has
+	byClose   atomic.Bool // its end is the end of the connection
+	observed  bool        // the decision has been recorded
 }
 
 const maxInterim = 32
@@ -125,10 +129,31 @@ func (x *exchange) connectOrigin(fresh bool) bool {
 		x.origin = x.newOrigin(up, addr, a.Policy)
 	}
 	x.record.Dialed = x.origin.addr
-	if !fresh {
+	return true
+}
+
+// decided records the decision, once, when it is known what came of it.
+func (x *exchange) decided() {
+	if !x.observed {
+		x.observed = true
 		x.observe()
 	}
-	return true
+}
+
+// end closes the exchange from outside: the origin always, the client only once a response has begun, for else it is
+// owed an answer. A response that ends with the connection must not look whole.
+func (x *exchange) end() {
+	x.origin.c.Close()
+	if x.sent.Load() {
+		x.abortClient()
+	}
+}
+
+func (x *exchange) abortClient() {
+	if tcp, ok := x.nc.(interface{ SetLinger(sec int) error }); ok && x.byClose.Load() {
+		_ = tcp.SetLinger(0)
+	}
+	x.nc.Close()
 }
 
 // attempt sends the request and relays the response. retry is true when a reused connection died before the first byte
@@ -136,10 +161,9 @@ func (x *exchange) connectOrigin(fresh bool) bool {
 func (x *exchange) attempt() (keep, retry bool) {
 	o, h := x.origin, &x.head
 	x.fl = &flight{
-		id: x.record.ID, listener: x.listener, query: x.q, dialed: o.addr, start: time.Now(),
-		end: func() { o.c.Close(); x.nc.Close() },
+		id: x.record.ID, listener: x.listener, query: x.q, dialed: o.addr, policy: x.admission.Policy, start: time.Now(), end: x.end,
 	}
-	x.srv.flights.launch(x.fl)
+	x.srv.flights.launch(x.fl, x.srv.Gate)
 	defer x.landed()
 	hasBody := h.framing == byChunks || h.framing == byLength && h.length > 0
 	head := x.appendRequest(x.out[:0])
@@ -156,13 +180,14 @@ func (x *exchange) attempt() (keep, retry bool) {
 	err := x.readResponse()
 	watch()
 	if err != nil {
-		if o.reused && !hasBody && !x.sent && len(o.in.bytes()) == 0 && !x.fl.ended() {
+		if o.reused && !hasBody && !x.interim && len(o.in.bytes()) == 0 && !x.fl.ended() && !errors.Is(err, os.ErrDeadlineExceeded) {
 			o.close()
 			return false, true
 		}
 		x.failed(err)
 		return false, false
 	}
+	x.decided()
 	if x.resp.status == http.StatusSwitchingProtocols {
 		x.switchProtocols()
 		return false, false
@@ -175,7 +200,8 @@ func (x *exchange) landed() {
 	x.srv.flights.remove(x.fl)
 	x.fl.note("target", "eof")
 	record := x.fl.land(time.Now())
-	if x.handed {
+	record.ID = x.record.ID
+	if x.handed || !x.observed {
 		return // the tunnel has a record of its own
 	}
 	for _, o := range x.srv.Observers {
@@ -233,11 +259,11 @@ func (x *exchange) startPump(head []byte) {
 	o := x.origin
 	x.out = nil // the pump has it
 	done := make(chan error, 1)
-	x.pumped = done
-	r := relay{
+	r := &relay{
 		dst: o.c, src: &x.in, out: head, fl: x.fl, count: x.fl.in.Add,
 		maxFields: x.srv.Limits.HeadFields, maxLine: maxChunkLine,
 	}
+	x.pump, x.pumped = r, done
 	f, n := x.head.framing, x.head.length
 	go func() {
 		err := error(readErr(errCutBody))
@@ -288,7 +314,7 @@ func (x *exchange) readResponse() error {
 		}
 		switch status := x.resp.status; {
 		case status == http.StatusSwitchingProtocols:
-			if !x.upgrades() {
+			if !x.upgrades() || !x.resp.switchesTo("websocket") {
 				return errBadResponse
 			}
 			return nil
@@ -301,7 +327,7 @@ func (x *exchange) readResponse() error {
 			if _, err := x.nc.Write(x.out); err != nil {
 				return writeErr(err)
 			}
-			x.sent = true
+			x.interim = true
 		}
 	}
 }
@@ -368,20 +394,17 @@ func (x *exchange) respond(hasBody bool) bool {
 	o, r, h := x.origin, &x.resp, &x.head
 	bodyDone, bodyErr := !hasBody, error(nil)
 	if hasBody {
-		select {
-		case bodyErr = <-x.pumped:
-			x.pumped, bodyDone = nil, true
-		default:
-		}
+		bodyErr, bodyDone = x.pumpResult()
 	}
 	closing := h.close || !bodyDone || bodyErr != nil || r.framing == byClose || h.minor == 0 || x.srv.draining.Load()
 	x.out = x.appendStatus(x.appendResponseFields)
 	x.out = x.appendResponseFraming(x.out, closing)
-	body := relay{
+	body := &relay{
 		dst: x.nc, src: &o.in, out: x.out, fl: x.fl, count: x.fl.out.Add, unchunk: h.minor == 0,
 		maxFields: x.srv.Limits.HeadFields, maxLine: maxChunkLine,
 	}
-	x.sent = true
+	x.byClose.Store(r.framing == byClose || r.framing == byChunks && h.minor == 0)
+	x.sent.Store(true)
 	err := body.body(r.framing, r.length)
 	x.out = body.out
 	if err != nil {
@@ -421,13 +444,9 @@ func (x *exchange) appendResponseFraming(b []byte, closing bool) []byte {
 func (x *exchange) switchProtocols() {
 	x.out = x.appendStatus(x.appendResponseFields)
 	x.out = append(x.out, "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
-	if _, err := x.nc.Write(x.out); err != nil {
-		x.origin.close()
-		return
-	}
 	early := append([]byte(nil), x.origin.in.bytes()...)
 	x.origin.in.release()
-	x.tunnel(x.origin.c, early, x.q, x.origin.addr)
+	x.tunnel(x.origin.c, x.out, early, x.q, x.origin.addr, x.admission.Policy)
 }
 
 // cut ends a response that broke off: the client must see that it is not whole.
@@ -439,47 +458,62 @@ func (x *exchange) cut(err error) {
 	}
 	x.fl.note(by, why)
 	x.origin.close()
-	if tcp, ok := x.nc.(interface{ SetLinger(sec int) error }); ok && x.resp.framing == byClose {
-		_ = tcp.SetLinger(0) // a clean end would read as the end of the body
-	}
-	x.nc.Close()
+	x.abortClient()
 	_ = x.stopPump()
 }
 
-// failed answers a request whose response never came.
+// failed answers a request whose response never came, unless the client is the one who left.
 func (x *exchange) failed(err error) {
 	bodyErr := x.stopPump()
 	partial := len(x.origin.in.bytes()) > 0
 	x.origin.close()
-	var se *sideError
-	clientGone := errors.As(err, &se) && se.write
-	if clientGone || x.fl.ended() || x.sent {
-		x.fl.note("client", "error")
-		return
-	}
-	code := netrule.CodeConnectionTerminated
-	switch {
-	case errors.Is(bodyErr, errBadChunk):
-		code = netrule.CodeBadRequest
-	case errors.As(bodyErr, &se) && !se.write:
-		x.fl.note("client", "error")
-		return
-	case errors.Is(err, errBadResponse):
-		code = netrule.CodeBadResponse
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		code = netrule.CodeResponseTimeout
-	case partial:
-		code = netrule.CodeBadResponse
-	}
+	code := x.failureCode(err, bodyErr, partial)
 	x.fl.note("target", code.String())
-	x.record = decisionlog.Decision{
-		ID: x.record.ID, Protocol: "http", Target: x.q.Target, Judged: true, Decision: x.admission.Decision,
-		Code: code, Outcome: outcomeFailed, Dialed: x.origin.addr, Cause: err.Error(),
-	}
+	x.record.Code, x.record.Outcome, x.record.Cause = code, outcomeFailed, err.Error()
 	r := &refusal{code: code, target: x.q.Target}
 	if code == netrule.CodeBadRequest {
-		x.record.Outcome, r.why = outcomeRefused, "a malformed chunk in the request body"
+		x.record.Outcome, r.why = outcomeRefused, "a malformed or cut request body"
 	}
+	x.decided()
+	r.json, r.head, r.id = x.head.wantsJSON, x.head.isHead, x.record.ID
 	_ = x.nc.SetReadDeadline(time.Time{})
-	x.sendRefusal(r)
+	x.answer(r)
+}
+
+// failureCode tells what went wrong, from what the origin, the request body and the proxy itself have to say.
+func (x *exchange) failureCode(err, bodyErr error, partial bool) netrule.Code {
+	var se *sideError
+	bodyCut := errors.As(bodyErr, &se) && !se.write && !errors.Is(bodyErr, errPumpStopped)
+	switch stopped := x.fl.stopped(); {
+	case stopped != netrule.CodeInternalError:
+		return stopped
+	case bodyCut:
+		return netrule.CodeBadRequest
+	case errors.Is(err, errBadResponse), partial:
+		return netrule.CodeBadResponse
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return netrule.CodeResponseTimeout
+	default:
+		return netrule.CodeConnectionTerminated
+	}
+}
+
+// pumpGrace is how long a request body that has been read whole may take to be written, once the response has begun.
+const pumpGrace = time.Second
+
+// pumpResult gives the result of the request body if it has been sent, or is about to be.
+func (x *exchange) pumpResult() (err error, done bool) { //nolint:revive,staticcheck // the error is the result here
+	wait := time.Duration(0)
+	if x.pump.consumed.Load() {
+		wait = pumpGrace
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case err = <-x.pumped:
+		x.pumped = nil
+		return err, true
+	case <-timer.C:
+		return nil, false
+	}
 }

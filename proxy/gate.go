@@ -83,9 +83,7 @@ func (g *Gate) Admit(ctx context.Context, q netrule.Query, workspace string, lim
 	walk := time.Now()
 	a.Decision = policy.DecideAddrs(q, addrs, g.isInterface)
 	a.Code = a.Decision.Code
-	if a.Decision.Action == netrule.Allow {
-		g.pin(&a, q.Target.Port)
-	}
+	g.pin(&a, q.Target.Port)
 	a.Decided += time.Since(walk)
 	return a
 }
@@ -119,7 +117,7 @@ func (g *Gate) lookup(ctx context.Context, name string, a *Admission, limit *cli
 	}
 	defer limit.leaveLookup()
 	start := time.Now()
-	answer, err := g.Lookup(ctx, name, a.Decision.NeedsAddrs)
+	answer, err := g.Lookup(ctx, name, a.Decision.NeedsAll)
 	a.LookedUp, a.DNS = true, time.Since(start)
 	if err == nil && len(answer.Addrs) > 0 {
 		return answer.Addrs
@@ -135,22 +133,29 @@ func (g *Gate) lookup(ctx context.Context, name string, a *Admission, limit *cli
 	return nil
 }
 
-// pin takes own listeners out of what may be dialled and fixes the rest.
+// maxPinned is how many addresses of an answer are dialled; all are judged.
+const maxPinned = 32
+
+// pin takes own listeners out of what may be dialled and fixes the rest. An answer of which nothing is left but a
+// listener of our own is a loop, whatever the guard has called it.
 func (g *Gate) pin(a *Admission, port uint16) {
+	own := false
 	for i := range a.Decision.Addrs {
 		v := &a.Decision.Addrs[i]
-		if v.Kept && g.Own != nil && g.Own.IsListener(netip.AddrPortFrom(v.Addr, port)) {
-			v.Kept, v.Why = false, "listener"
+		if (v.Kept || v.Why == "guard") && g.Own != nil && g.Own.IsListener(netip.AddrPortFrom(v.Addr, port)) {
+			v.Kept, v.Why, own = false, "listener", true
 		}
 	}
 	kept := a.Decision.Kept()
-	if len(kept) == 0 {
+	if own && len(kept) == 0 {
 		a.Decision.Action, a.Code = netrule.Deny, netrule.CodeLoop
 		a.Decision.Code = netrule.CodeLoop
+	}
+	if a.Decision.Action != netrule.Allow || len(kept) == 0 {
 		return
 	}
 	a.OK = true
-	a.Dest = upstream.Direct(resolve.Pin(kept, port))
+	a.Dest = upstream.Direct(resolve.Pin(kept[:min(len(kept), maxPinned)], port))
 }
 
 // Check is what the dialer asks right before each connect.
@@ -162,6 +167,15 @@ func (g *Gate) Check(addr netip.AddrPort) error {
 }
 
 var errOwnListener = errors.New("the address is a listener of the proxy itself")
+
+// isCurrent reports whether a policy is still the one in force.
+func (g *Gate) isCurrent(p *netrule.Policy, workspace string) bool {
+	if g.Policies == nil {
+		return false
+	}
+	now, err := g.Policies(workspace)
+	return err == nil && now == p
+}
 
 // StillAllowed judges a connection in flight again: its target at the one address that was dialled.
 func (g *Gate) StillAllowed(q netrule.Query, dialed netip.Addr, workspace string) bool {

@@ -221,7 +221,6 @@ func TestResponseHeads(t *testing.T) {
 		{"HTTP/1.1 200 OK\nContent-Length: 3\n\n", false, byLength, false},
 		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\nContent-Length: 3\r\n\r\n", false, byChunks, false},
 		{"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n", false, byLength, true},
-		{"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", false, byClose, true},
 		{"HTTP/1.1 200 OK\r\n\r\n", false, byClose, true},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", true, noBody, false},
 		{"HTTP/1.1 204 No\r\n\r\n", false, noBody, false},
@@ -255,6 +254,7 @@ func TestResponseHeads(t *testing.T) {
 		"bare CR":         "HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n",
 		"CR in phrase":    "HTTP/1.1 200 O\rK\r\n\r\n",
 		"fold first":      "HTTP/1.1 200 OK\r\n X: a\r\n\r\n",
+		"chunks in 1.0":   "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
 		"not HTTP":        "ICY 200 OK\r\n\r\n",
 	}
 	for name, head := range bad {
@@ -284,7 +284,9 @@ func TestForeignStatus(t *testing.T) {
 		`cdn; error=x, dshproxy; error=y`:               "cdn; error=x",
 		`"dshproxy"; e=x, cdn`:                          "cdn",
 		`cdn; details="a, dshproxy; b", DSHPROXY;error`: `cdn; details="a, dshproxy; b"`,
-		`other`: "other",
+		`other`:      "other",
+		`dshproxy=1`: "", `(dshproxy); error=c`: "", `a; details="x`: "", `y", dshproxy; error=x`: "", `(a, dshproxy`: "",
+		`https://cdn.test/; hit`: "https://cdn.test/; hit",
 	}
 	for in, want := range tests {
 		if got := string(foreignStatus([]byte(in))); got != want {

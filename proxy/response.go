@@ -84,6 +84,9 @@ func (h *responseHead) parse(buf []byte, maxFields int, toHead bool) error {
 			h.upgrade = f.value
 		}
 	}
+	if chunked && h.minor == 0 {
+		return errBadResponse // HTTP/1.0 has no chunks (RFC 9112 §6.1)
+	}
 	h.close = h.minor == 0
 	for _, v := range h.connection {
 		h.close = h.close || listHas(v, "close")
@@ -92,15 +95,22 @@ func (h *responseHead) parse(buf []byte, maxFields int, toHead bool) error {
 	return nil
 }
 
+// switchesTo reports whether a 101 names the protocol, in both fields that must (RFC 9110 §7.8).
+func (h *responseHead) switchesTo(protocol string) bool {
+	named := false
+	for _, v := range h.connection {
+		named = named || listHas(v, "upgrade")
+	}
+	return named && is(h.upgrade, protocol)
+}
+
 // settle derives the framing (RFC 9112 §6.3).
 func (h *responseHead) settle(chunked, toHead bool) {
 	switch {
 	case toHead, h.status < 200, h.status == 204, h.status == 304:
 		h.framing = noBody
-	case chunked && h.minor > 0:
-		h.framing = byChunks
 	case chunked:
-		h.framing = byClose // HTTP/1.0 has no chunks; what it sends is passed as it is until it ends
+		h.framing = byChunks
 	case h.length >= 0:
 		h.framing = byLength
 	default:

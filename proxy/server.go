@@ -62,8 +62,9 @@ type Server struct {
 	pipes     *pipePool
 	budget    budget
 	pseudonym string
-	serving   atomic.Int64
-	accepted  atomic.Int64 // unix seconds of the accept loop's last turn
+	loops     tracked[*acceptLoop]
+	base      context.Context // ends when connections are closed by force
+	endBase   context.CancelFunc
 	draining  atomic.Bool
 	reserve   chan struct{}
 	changed   chan struct{}
@@ -81,6 +82,8 @@ func (s *Server) init() {
 		s.clients = clients{limits: &s.Limits, byKey: map[string]*client{}}
 		s.flights.init()
 		s.conns.init()
+		s.loops.init()
+		s.base, s.endBase = context.WithCancel(context.Background())
 		s.pools = newBufferPools()
 		s.pipes = newPipePool()
 		s.budget.limit = s.Limits.HeldBytes
@@ -115,8 +118,23 @@ func (s *Server) Active() int {
 	return s.clients.active()
 }
 
-// Alive reports whether the accept loop has passed within d, or waits for a connection.
-func (s *Server) Alive() bool { return s.serving.Load() > 0 }
+// stuckAfter is how long an accept loop may be busy with one connection before it counts as stuck.
+const stuckAfter = 10 * time.Second
+
+// acceptLoop tells since when, in unix nanoseconds, a loop has been busy; 0 while it waits for a connection.
+type acceptLoop struct{ busy atomic.Int64 }
+
+// Alive reports whether connections are accepted: every loop waits for one, or got one less than 10 s ago.
+func (s *Server) Alive() bool {
+	s.init()
+	loops := s.loops.snapshot()
+	for _, l := range loops {
+		if busy := l.busy.Load(); busy != 0 && time.Now().UnixNano()-busy > int64(stuckAfter) {
+			return false
+		}
+	}
+	return len(loops) > 0
+}
 
 // Draining reports whether the server has stopped taking work.
 func (s *Server) Draining() bool { return s.draining.Load() }
@@ -171,8 +189,9 @@ func (s *Server) Serve(l Listener) error {
 	}
 	s.opened = append(s.opened, l.Listener)
 	s.open.Unlock()
-	s.serving.Add(1)
-	defer s.serving.Add(-1)
+	loop := &acceptLoop{}
+	s.loops.add(loop)
+	defer s.loops.remove(loop)
 	defer l.Close()
 	v := &voice{full: l.Explain, workspace: s.Workspace, message: s.DenyMessage}
 	backoff := time.Duration(0)
@@ -189,8 +208,9 @@ func (s *Server) Serve(l Listener) error {
 			continue
 		}
 		backoff = 0
-		s.accepted.Store(time.Now().Unix())
+		loop.busy.Store(time.Now().UnixNano())
 		s.accept(nc, l.Name, v)
+		loop.busy.Store(0)
 	}
 }
 
@@ -211,7 +231,10 @@ func (s *Server) accept(nc net.Conn, listener string, v *voice) {
 		if got == slotClientFull {
 			code = netrule.CodeClientLimit
 		}
-		s.reserve <- struct{}{} // when the reserve is used up, accept pauses here
+		if !s.takeReserve(got) {
+			c.turnAwayAtOnce(code)
+			return
+		}
 		go func() {
 			defer func() { <-s.reserve }()
 			defer s.recovered()
@@ -222,6 +245,21 @@ func (s *Server) accept(nc net.Conn, listener string, v *voice) {
 	c.client = one
 	s.conns.add(c)
 	go c.serve()
+}
+
+// takeReserve takes a place to answer a connection that got no slot. Over the total accept pauses until there is one; a
+// client over its own limit must not hold up the others.
+func (s *Server) takeReserve(why slot) bool {
+	if why == slotServerFull {
+		s.reserve <- struct{}{}
+		return true
+	}
+	select {
+	case s.reserve <- struct{}{}:
+		return true
+	default:
+		return false
+	}
 }
 
 // Shutdown drains: listeners close, connections without a request close, requests that still come are answered 503, and
@@ -246,6 +284,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-done:
 	case <-ctx.Done():
 		err = ctx.Err()
+		s.endBase()
 		for _, f := range s.flights.snapshot() {
 			f.stop(netrule.CodeDraining)
 		}
@@ -254,6 +293,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	if !already {
 		close(s.stopSweep)
+		s.endBase()
 		s.pipes.close()
 	}
 	return err

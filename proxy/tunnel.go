@@ -18,6 +18,7 @@ type tunnel struct {
 	fl     *flight
 	// bytes that were read before the tunnel began and go first
 	toTarget, toClient []byte
+	headLen            int // of toClient: our own words, which are not counted
 
 	once sync.Once
 	mu   sync.Mutex
@@ -25,7 +26,7 @@ type tunnel struct {
 }
 
 func (t *tunnel) start() {
-	t.srv.flights.launch(t.fl)
+	t.srv.flights.launch(t.fl, t.srv.Gate)
 	go t.copyToTarget()
 	go t.copyToClient()
 }
@@ -34,19 +35,19 @@ func (t *tunnel) copyToTarget() {
 	defer t.ended()
 	early := t.toTarget
 	t.toTarget = nil
-	t.half(t.target, t.client, early, t.fl.in.Add, "client", "target")
+	t.half(t.target, t.client, early, 0, t.fl.in.Add, "client", "target")
 }
 
 func (t *tunnel) copyToClient() {
 	defer t.ended()
 	early := t.toClient
 	t.toClient = nil
-	t.half(t.client, t.target, early, t.fl.out.Add, "target", "client")
+	t.half(t.client, t.target, early, t.headLen, t.fl.out.Add, "target", "client")
 }
 
 // half is one direction: early bytes, then a relay to the end of src, then a half-close that tells dst so. Anything but
 // a clean end closes both sides.
-func (t *tunnel) half(dst, src net.Conn, early []byte, count func(int64) int64, srcName, dstName string) {
+func (t *tunnel) half(dst, src net.Conn, early []byte, uncounted int, count func(int64) int64, srcName, dstName string) {
 	p := pump{dst: dst, src: src, fl: t.fl, count: count, pools: t.srv.pools, pipes: t.srv.pipes, limit: t.srv.Limits.TunnelBytes}
 	if len(early) > 0 {
 		if _, err := dst.Write(early); err != nil {
@@ -54,7 +55,7 @@ func (t *tunnel) half(dst, src net.Conn, early []byte, count func(int64) int64, 
 			t.close()
 			return
 		}
-		count(int64(len(early)))
+		count(int64(len(early) - uncounted))
 		t.fl.touch()
 	}
 	switch end := p.run(); end {

@@ -12,19 +12,36 @@ import (
 )
 
 // watchAfter is how long a response may take before somebody looks whether the client is still there.
-const watchAfter = time.Second
+const (
+	watchAfter     = time.Second
+	watchDialAfter = 200 * time.Millisecond
+)
 
-// watchClient notices that the client left while the origin thinks, without reading a byte: a reset ends the exchange,
-// an end of stream puts it on the half-close clock, for some clients close their side and still wait. The result ends
-// the watch and waits until it has ended. With a request body the pump reads the client already.
+// watchClient watches while the origin thinks: a reset ends the exchange, an end of stream puts it on the half-close
+// clock, for some clients close their side and still wait. With a request body the pump reads the client already.
 func (x *exchange) watchClient(hasBody bool) (stop func()) {
-	client, ok := x.nc.(syscall.Conn)
-	if hasBody || !ok {
+	if hasBody {
+		return func() {}
+	}
+	return x.conn.watchFor(watchAfter, func() {
+		x.fl.note("client", "error")
+		x.fl.end()
+	}, func() { x.fl.half.Store(true) })
+}
+
+// watch gives up a lookup or a dial whose client has reset the connection.
+func (c *conn) watch(gone func()) (stop func()) { return c.watchFor(watchDialAfter, gone, func() {}) }
+
+// watchFor notices what the client does while somebody waits for something else, without reading a byte, from a moment
+// on. The result ends the watch and waits until it has ended.
+func (c *conn) watchFor(after time.Duration, gone, ended func()) (stop func()) {
+	client, ok := c.nc.(syscall.Conn)
+	if !ok {
 		return func() {}
 	}
 	var mu sync.Mutex
 	stopped, running := false, make(chan struct{})
-	timer := time.AfterFunc(watchAfter, func() {
+	timer := time.AfterFunc(after, func() {
 		defer close(running)
 		mu.Lock()
 		if stopped {
@@ -32,7 +49,7 @@ func (x *exchange) watchClient(hasBody bool) (stop func()) {
 			return
 		}
 		mu.Unlock()
-		x.watch(client)
+		c.peek(client, gone, ended)
 	})
 	return func() {
 		mu.Lock()
@@ -41,15 +58,15 @@ func (x *exchange) watchClient(hasBody bool) (stop func()) {
 		if timer.Stop() {
 			return
 		}
-		_ = x.nc.SetReadDeadline(time.Unix(1, 0))
+		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
 		<-running
-		_ = x.nc.SetReadDeadline(time.Time{})
+		_ = c.nc.SetReadDeadline(time.Time{})
 	}
 }
 
-// watch waits for the first thing that happens on the client's side.
-func (x *exchange) watch(client syscall.Conn) {
-	defer x.srv.recovered()
+// peek waits for the first thing that happens on the client's side.
+func (c *conn) peek(client syscall.Conn, gone, ended func()) {
+	defer c.srv.recovered()
 	rc, err := client.SyscallConn()
 	if err != nil {
 		return
@@ -64,9 +81,8 @@ func (x *exchange) watch(client syscall.Conn) {
 	switch {
 	case err != nil, n > 0 && peekErr == nil:
 	case peekErr != nil:
-		x.fl.note("client", "error")
-		x.fl.end()
+		gone()
 	default:
-		x.fl.half.Store(true)
+		ended()
 	}
 }

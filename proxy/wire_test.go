@@ -680,10 +680,11 @@ func TestSweepClock(t *testing.T) {
 		l := Limits{Idle: time.Hour, HalfClose: time.Minute, Lifetime: 3 * time.Hour}
 		var fs flights
 		fs.init()
+		gate := &Gate{Policies: func(string) (*netrule.Policy, error) { return nil, nil }} // the policy of the flights, as it were
 		ended := map[string]bool{}
 		add := func(name string, tunnel bool) *flight {
 			f := &flight{start: time.Now(), tunnel: tunnel, end: func() { ended[name] = true }}
-			fs.launch(f)
+			fs.launch(f, gate)
 			return f
 		}
 		idle, busy, half := add("idle", true), add("busy", true), add("half", true)

@@ -101,7 +101,7 @@ func (r *Resolver) askServers(ctx context.Context, k key, servers []Server) resu
 
 // settles reports whether no other server need be asked.
 func (r *result) settles() bool {
-	return r.err == nil || r.err.Rcode == rcodeNXDomain || r.err.noData()
+	return r.err == nil || r.err.noData()
 }
 
 // askOne asks one server, over TCP when the answer was cut.
@@ -142,7 +142,7 @@ func exchange(ctx context.Context, question *dns.Msg, server Server, timeout tim
 	if err != nil {
 		return nil, err
 	}
-	if len(answer.Question) != 1 || !strings.EqualFold(answer.Question[0].Name, question.Question[0].Name) || answer.Question[0].Qtype != question.Question[0].Qtype {
+	if !answer.Response || len(answer.Question) != 1 || !strings.EqualFold(answer.Question[0].Name, question.Question[0].Name) || answer.Question[0].Qtype != question.Question[0].Qtype {
 		return nil, errors.New("an answer to another question")
 	}
 	return answer, nil

@@ -39,7 +39,7 @@ const (
 	defaultTimeout   = 2 * time.Second
 	defaultLookups   = 512
 	defaultCacheSize = 4096
-	maxAddrs         = 32                    // of one answer; more are cut
+	maxAddrs         = 4096                  // of one answer; a message cannot hold many more
 	secondFamilyWait = 50 * time.Millisecond // RFC 8305 §3
 	nextServerAfter  = time.Second
 	flightLimit      = 10 * time.Second // of one shared query, whoever still waits for it
@@ -75,8 +75,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// noData reports whether the error leaves open that the name has addresses of another family.
-func (e *Error) noData() bool { return e.Rcode == rcodeNoData }
+// noData reports whether the server has answered that there are no addresses, of this family at least.
+func (e *Error) noData() bool { return e.Rcode == rcodeNoData || e.Rcode == rcodeNXDomain }
 
 const (
 	rcodeNoData   = "NODATA"
@@ -200,10 +200,11 @@ func (r *Resolver) collect(ctx context.Context, name string, four, six result, h
 			} else {
 				four, have4 = got.result, true
 			}
-			if e := got.result.err; e != nil && e.Rcode == rcodeNXDomain {
-				return Answer{}, e // the name does not exist, in either family
-			}
 			settle()
+			if e := got.result.err; e != nil && e.Rcode == rcodeNXDomain && enough == nil && waiting > 0 {
+				// The other family will say the same, unless the server is confused; then its addresses count.
+				enough = time.After(nextServerAfter)
+			}
 		case <-enough:
 			waiting = 0
 		case <-ctx.Done():
@@ -234,12 +235,16 @@ func join(name string, four, six result, cached bool) (Answer, error) {
 	if len(addrs) > 0 {
 		return Answer{Addrs: addrs[:min(len(addrs), maxAddrs)], Cached: cached}, nil
 	}
+	nothing := &Error{Name: name, Rcode: rcodeNoData}
 	for _, e := range []*Error{four.err, six.err} {
 		if e != nil && !e.noData() {
 			return Answer{}, e
 		}
+		if e != nil && e.Rcode == rcodeNXDomain {
+			nothing = e
+		}
 	}
-	return Answer{}, &Error{Name: name, Rcode: rcodeNoData}
+	return Answer{}, nothing
 }
 
 // flight is one query that several callers share.

@@ -222,6 +222,23 @@ func TestSlowSink(t *testing.T) {
 	}
 }
 
+// TestStuckSink: the end of the log does not wait for a reader that never reads.
+func TestStuckSink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &sink{block: make(chan struct{})}
+		w := NewWriter(s)
+		w.append(func(b []byte) []byte { return append(b, "one\n"...) })
+		synctest.Wait() // the writer is stuck with the first line
+		w.append(func(b []byte) []byte { return append(b, "two\n"...) })
+		start := time.Now()
+		w.Close()
+		if took := time.Since(start); took != closeWait || w.Dropped() != 1 {
+			t.Errorf("Close took %v, %d lines dropped", took, w.Dropped())
+		}
+		close(s.block)
+	})
+}
+
 func TestFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	f, err := OpenFile(path, 100)

@@ -75,6 +75,7 @@ const (
 	maxClient = 128
 	maxReason = 1024
 	maxCause  = 256
+	maxAddrs  = 32 // of an answer, in a line
 )
 
 // appendTo writes the line of a decision.
@@ -142,7 +143,7 @@ func appendAddrs(b []byte, addrs []netrule.AddrVerdict) []byte {
 		return b
 	}
 	b = append(b, `,"addresses":[`...)
-	for i := range addrs {
+	for i := range addrs[:min(len(addrs), maxAddrs)] {
 		a := &addrs[i]
 		if i > 0 {
 			b = append(b, ',')

@@ -1,11 +1,13 @@
 package decisionlog
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // maxPending is how much may wait for a slow sink, in bytes; more is dropped and counted.
@@ -74,13 +76,7 @@ func (w *Writer) flush() bool {
 	w.mu.Unlock()
 	if len(batch) > 0 {
 		if _, err := w.sink.Write(batch); err != nil {
-			lines := int64(0)
-			for _, c := range batch {
-				if c == '\n' {
-					lines++
-				}
-			}
-			w.dropped.Add(lines)
+			w.dropped.Add(int64(bytes.Count(batch, []byte("\n"))))
 		}
 	}
 	w.mu.Lock()
@@ -92,12 +88,15 @@ func (w *Writer) flush() bool {
 	return len(batch) > 0
 }
 
-// Close writes what is pending and ends the writer. It does not close the sink.
+// closeWait is how long the end of the log waits for a sink that takes nothing.
+const closeWait = 2 * time.Second
+
+// Close writes what is pending and ends the writer, or gives up on a sink that takes nothing: the rest is counted as
+// dropped. It does not close the sink.
 func (w *Writer) Close() {
 	w.mu.Lock()
 	if w.closed {
 		w.mu.Unlock()
-		<-w.done
 		return
 	}
 	w.closed = true
@@ -106,7 +105,16 @@ func (w *Writer) Close() {
 	case w.wake <- struct{}{}:
 	default:
 	}
-	<-w.done
+	timer := time.NewTimer(closeWait)
+	defer timer.Stop()
+	select {
+	case <-w.done:
+	case <-timer.C:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.dropped.Add(int64(bytes.Count(w.pending, []byte("\n"))))
+		w.pending = nil
+	}
 }
 
 // File is a sink that is renamed to NAME.1 when it has grown to its limit.
