@@ -76,6 +76,7 @@ func authorityMismatch(h *requestHead, t netrule.Target) string {
 func (c *conn) tunnel(up *originStream, head, early []byte, q netrule.Query, addr netip.AddrPort, policy *netrule.Policy) {
 	t := &tunnel{srv: c.srv, client: c.nc, target: up, slot: c.client}
 	t.fl = &flight{id: c.record.ID, listener: c.listener, query: q, dialed: addr, policy: policy, start: time.Now(), tunnel: true, end: t.close}
+	t.fl.keepAlive = func() { setKeepAlive(c.nc, up) }
 	t.toTarget = bytes.Clone(c.in.bytes())
 	t.toClient, t.headLen = append(bytes.Clone(head), early...), len(head)
 	c.handed = true

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net"
 	"net/netip"
 	"runtime"
 	"sync"
@@ -22,6 +23,11 @@ type flight struct {
 	policy    *netrule.Policy // that admitted it
 	start     time.Time
 	tunnel    bool // has a lifetime and a byte limit, and a close record
+
+	// keepAlive switches on TCP keep-alive probes; the sweep calls it once the flight has lived for a while, which saves
+	// short ones the system calls.
+	keepAlive func()
+	probed    bool // of the sweep alone
 
 	last    atomic.Int64 // unix nanoseconds of the last byte either way
 	in, out atomic.Int64 // bytes from and to the client
@@ -96,12 +102,28 @@ func (fs *flights) launch(f *flight, g *Gate) {
 	}
 }
 
+// keepAliveAfter is the age from which a connection is probed for a peer that is gone without a word.
+const keepAliveAfter = 20 * time.Second
+
+// setKeepAlive switches probes on for the TCP connections among these.
+func setKeepAlive(conns ...net.Conn) {
+	for _, c := range conns {
+		if tcp, ok := c.(*net.TCPConn); ok {
+			_ = tcp.SetKeepAlive(true) // a closed connection needs none
+		}
+	}
+}
+
 // sweep ends what has been idle or has lived too long.
 func (fs *flights) sweep(now time.Time, l *Limits) {
 	for _, f := range fs.snapshot() {
 		idle := l.Idle
 		if f.half.Load() {
 			idle = min(idle, l.HalfClose)
+		}
+		if !f.probed && f.keepAlive != nil && now.Sub(f.start) > keepAliveAfter {
+			f.probed = true
+			f.keepAlive()
 		}
 		switch {
 		case idle > 0 && now.UnixNano()-f.last.Load() > int64(idle):

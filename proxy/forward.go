@@ -162,6 +162,7 @@ func (x *exchange) attempt() (keep, retry bool) {
 	o, h := x.origin, &x.head
 	x.fl = &flight{
 		id: x.record.ID, listener: x.listener, query: x.q, dialed: o.addr, policy: x.admission.Policy, start: time.Now(), end: x.end,
+		keepAlive: func() { setKeepAlive(x.nc, o.c) },
 	}
 	x.srv.flights.launch(x.fl, x.srv.Gate)
 	defer x.landed()

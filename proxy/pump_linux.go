@@ -106,7 +106,7 @@ func (p *pump) run() relayEnd {
 				return endWrite
 			}
 			p.moved(n)
-			if r.paused || !full {
+			if r.paused {
 				streak = 0
 			}
 			if streak += n; streak < spliceAfter {

@@ -63,6 +63,9 @@ func (t *tunnel) half(dst, src net.Conn, early []byte, uncounted int, count func
 		t.fl.note(srcName, "eof")
 		t.fl.half.Store(true)
 		t.fl.touch()
+		if t.otherEnded() {
+			return // both are closed at once
+		}
 		if half, ok := dst.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
 			t.close()
 		}
@@ -76,6 +79,12 @@ func (t *tunnel) half(dst, src net.Conn, early []byte, uncounted int, count func
 		t.fl.note(dstName, "error")
 		t.close()
 	}
+}
+
+func (t *tunnel) otherEnded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.done > 0
 }
 
 // ended is called by each direction; the second closes both sides and the books.

@@ -30,8 +30,8 @@ type Dialer struct {
 	Check func(netip.AddrPort) error
 	// Stagger is the delay before the next address is tried beside one that has not answered; 0 means 250 ms.
 	Stagger time.Duration
-	// KeepAlive configures TCP keep-alive probes; the zero value is Go's default.
-	KeepAlive net.KeepAliveConfig
+	// KeepAlive is the interval of TCP keep-alive probes; 0 is Go's default, a negative one switches them off.
+	KeepAlive time.Duration
 }
 
 // ErrNoCheck is the error of a Dialer without Check; ErrNoAddress of a Destination without addresses.
@@ -62,7 +62,7 @@ func (d *Dialer) Dial(ctx context.Context, dest Destination) (*net.TCPConn, neti
 // one connects to one address. The check sits in the control function, on the very address of the socket.
 func (d *Dialer) one(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, error) {
 	dialer := net.Dialer{
-		KeepAliveConfig: d.KeepAlive,
+		KeepAlive: d.KeepAlive,
 		Control: func(_, address string, _ syscall.RawConn) error {
 			actual, err := netip.ParseAddrPort(address)
 			if err != nil {
@@ -71,7 +71,13 @@ func (d *Dialer) one(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, er
 			return d.Check(netip.AddrPortFrom(actual.Addr().Unmap(), actual.Port()))
 		},
 	}
-	return dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, addr)
+	// Not Dialer.DialTCP: with no local address it binds to port 0 first, which searches for a port that no connection
+	// uses at all, and fails when there are many.
+	c, err := dialer.DialContext(ctx, "tcp", addr.String())
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.TCPConn), nil
 }
 
 // interleave alternates the families, beginning with that of the first address (RFC 8305 §4).

@@ -144,7 +144,7 @@ func (v *service) wire(workspace string) {
 	s := v.settings
 	gate := &proxy.Gate{Policies: v.rules.Policy, Own: v.own}
 	v.server = &proxy.Server{
-		Gate: gate, Dialer: &upstream.Dialer{Check: gate.Check}, Limits: s.limits(), Log: v.log, Workspace: workspace, DenyMessage: s.denyMessage,
+		Gate: gate, Dialer: &upstream.Dialer{Check: gate.Check, KeepAlive: -1}, Limits: s.limits(), Log: v.log, Workspace: workspace, DenyMessage: s.denyMessage,
 		PolicyHash: func() string { return v.rules.Current().Hash },
 	}
 	var names []string
@@ -257,7 +257,11 @@ func (v *service) listen() ([]proxy.Listener, error) {
 func openListener(l listenAddr) (net.Listener, error) {
 	path, unix := strings.CutPrefix(l.address, "unix:")
 	if !unix {
-		nl, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", l.address)
+		// Keep-alive probes are switched on once a tunnel has lived for a while; multipath TCP costs every connection and
+		// serves none on the way from a program to its proxy.
+		config := net.ListenConfig{KeepAlive: -1}
+		config.SetMultipathTCP(false)
+		nl, err := config.Listen(context.Background(), "tcp", l.address)
 		if err != nil {
 			return nil, listenError(l, err)
 		}
