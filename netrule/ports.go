@@ -58,3 +58,16 @@ func (r PortRange) String() string {
 		return strconv.Itoa(int(r.Lo)) + "-" + strconv.Itoa(int(r.Hi))
 	}
 }
+
+// Covers reports whether every port that q matches is matched by r too, in a rule with this action: an allow rule admits
+// mail and DNS ports only where it names them. It may say no where the answer is yes.
+func (r PortRange) Covers(q PortRange, action Action) bool {
+	if action == Allow && r != q {
+		for port := q.Lo; port <= q.Hi && port != 65535; port++ {
+			if needsExactPort(port) {
+				return false
+			}
+		}
+	}
+	return r.Lo <= q.Lo && q.Hi <= r.Hi
+}

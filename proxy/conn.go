@@ -185,9 +185,13 @@ func (c *conn) handle(n int) bool {
 
 // admit asks the gate and dials. On a refusal or failure the answer has been written and the result is false.
 func (c *conn) admit(protocol string, q netrule.Query) (a Admission, ok bool) {
-	ctx, cancel := context.WithTimeout(c.srv.base, c.srv.Limits.Answer)
-	defer cancel()
-	defer c.watch(cancel)()
+	ctx := c.srv.base
+	if !q.Target.IsLiteral() && !q.Target.IsLocalhost() { // a lookup may take its time
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.srv.Limits.Answer)
+		defer cancel()
+		defer c.watch(cancel)()
+	}
 	a = c.srv.Gate.Admit(ctx, q, "", c.client)
 	c.describe(protocol, q.Target, &a)
 	if !a.OK {

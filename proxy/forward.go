@@ -503,7 +503,7 @@ func (x *exchange) failureCode(err, bodyErr error, partial bool) netrule.Code {
 const pumpGrace = time.Second
 
 // pumpResult gives the result of the request body if it has been sent, or is about to be.
-func (x *exchange) pumpResult() (err error, done bool) { //nolint:revive,staticcheck // the error is the result here
+func (x *exchange) pumpResult() (err error, done bool) {
 	wait := time.Duration(0)
 	if x.pump.consumed.Load() {
 		wait = pumpGrace

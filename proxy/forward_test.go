@@ -559,7 +559,7 @@ func TestHalfClosingClient(t *testing.T) {
 	})
 	c := w.dial().send("GET " + base + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
 	c.CloseWrite()
-	time.AfterFunc(2*watchAfter, func() { close(release) }) // longer than the proxy waits before it looks
+	time.AfterFunc(2*time.Second, func() { close(release) }) // longer than the proxy waits before it looks
 	if got := bodyOf(c.response("GET")); got != "late" {
 		t.Errorf("got %q", got)
 	}

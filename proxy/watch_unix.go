@@ -23,7 +23,7 @@ func (x *exchange) watchClient(hasBody bool) (stop func()) {
 	if hasBody {
 		return func() {}
 	}
-	return x.conn.watchFor(watchAfter, func() {
+	return x.watchFor(watchAfter, func() {
 		x.fl.note("client", "error")
 		x.fl.end()
 	}, func() { x.fl.half.Store(true) })

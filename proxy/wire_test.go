@@ -766,8 +766,10 @@ func TestUnixListener(t *testing.T) {
 
 // TestQuietListener: a listener beyond this machine leaves out file, line and hint.
 func TestQuietListener(t *testing.T) {
-	r := refusal{code: netrule.CodeDeniedByRule, target: netrule.Target{Host: "a.test", Port: 443}, id: "X",
-		decision: netrule.Decision{Code: netrule.CodeDeniedByRule, Rule: netrule.RuleRef{File: "/secret/place.yaml", Line: 7, Layer: "workspace", Reason: "why"}}}
+	r := refusal{
+		code: netrule.CodeDeniedByRule, target: netrule.Target{Host: "a.test", Port: 443}, id: "X",
+		decision: netrule.Decision{Code: netrule.CodeDeniedByRule, Rule: netrule.RuleRef{File: "/secret/place.yaml", Line: 7, Layer: "workspace", Reason: "why"}},
+	}
 	for _, asJSON := range []bool{false, true} {
 		r.json = asJSON
 		if got := string(r.append(nil, &voice{message: "ask ops"})); strings.Contains(got, "secret") || !strings.Contains(got, "why") {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,7 +60,7 @@ func (n NewRule) equals(r *Rule) bool {
 		return false
 	}
 	w := &want.Rules[0]
-	if r.Action != w.Action || len(r.Match.Tools)+len(r.Match.Agents)+len(r.Match.Params)+len(r.Match.Paths)+len(r.Match.Absent) > 0 || r.Match.Argv != nil {
+	if r.Action != w.Action || len(r.Match.Tools)+len(r.Match.Agents)+len(r.Match.Params)+len(r.Match.Paths)+len(r.Match.Absent) > 0 || r.Match.Argv != nil || len(r.Match.When.Env)+len(r.Match.When.Platforms) > 0 {
 		return false
 	}
 	return fmt.Sprint(patternTexts(r)) == fmt.Sprint(patternTexts(w))
@@ -115,7 +117,7 @@ func appendRules(text []byte, n NewRule, newline string) []byte {
 
 // splice puts the rule before the first one, by the position of the list.
 func splice(text []byte, n NewRule, newline string) ([]byte, error) {
-	key, list, err := rulesNode(text)
+	root, key, list, err := rulesNode(text)
 	if err != nil {
 		return nil, err
 	}
@@ -124,13 +126,16 @@ func splice(text []byte, n NewRule, newline string) ([]byte, error) {
 		return nil, err
 	}
 	flow := list.Style&yaml.FlowStyle != 0
+	if flow && (at >= len(text) || text[at] != '[') {
+		return nil, errNotEditable
+	}
 	switch {
 	case flow && len(list.Content) > 0:
 		return insert(text, at+1, " "+n.flow()+","), nil
-	case flow && bytes.HasPrefix(text[at:], []byte("[]")) && key.Line == list.Line && bytes.IndexByte(text, '{') != 0:
+	case flow && bytes.HasPrefix(text[at:], []byte("[]")) && key.Line == list.Line && root.Style&yaml.FlowStyle == 0:
 		indent := strings.Repeat(" ", key.Column-1) + "  "
-		out := insert(text[:at:at], at, newline+strings.TrimSuffix(n.block(indent, newline), newline))
-		out = bytes.Replace(out, []byte(" "+newline), []byte(newline), 1)
+		head := bytes.TrimSuffix(text[:at:at], []byte(" "))
+		out := insert(head, len(head), newline+strings.TrimSuffix(n.block(indent, newline), newline))
 		return append(out, text[at+2:]...), nil
 	case flow:
 		return insert(text, at+1, " "+n.flow()+" "), nil
@@ -146,20 +151,20 @@ func splice(text []byte, n NewRule, newline string) ([]byte, error) {
 }
 
 // rulesNode finds the key and the list of a file that has been parsed already.
-func rulesNode(text []byte) (key, list *yaml.Node, err error) {
+func rulesNode(text []byte) (root, key, list *yaml.Node, err error) {
 	if bytes.IndexByte(text, '\r') >= 0 && bytes.Count(text, []byte("\r\n")) != bytes.Count(text, []byte("\r")) {
-		return nil, nil, errNotEditable
+		return nil, nil, nil, errNotEditable
 	}
-	root, err := tree.Parse("", text, nodesPerRule*DefaultMaxRules)
+	root, err = tree.Parse("", text, nodesPerRule*DefaultMaxRules)
 	if err != nil || root == nil || root.Kind != yaml.MappingNode {
-		return nil, nil, errNotEditable
+		return nil, nil, nil, errNotEditable
 	}
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		if root.Content[i].Value == "rules" && root.Content[i+1].Kind == yaml.SequenceNode && root.Content[i+1].Anchor == "" {
-			return root.Content[i], root.Content[i+1], nil
+			return root, root.Content[i], root.Content[i+1], nil
 		}
 	}
-	return nil, nil, errNotEditable
+	return nil, nil, nil, errNotEditable
 }
 
 // offset turns a 1-based line and column, in characters, into a byte offset.
@@ -202,7 +207,7 @@ func RemoveRule(file string, text []byte, n NewRule, opts Options) ([]byte, erro
 		if !n.equals(&doc.Rules[i]) {
 			continue
 		}
-		_, list, err := rulesNode(text)
+		_, _, list, err := rulesNode(text)
 		if err != nil || list.Style&yaml.FlowStyle != 0 {
 			return nil, errNotEditable
 		}
@@ -217,13 +222,13 @@ func RemoveRule(file string, text []byte, n NewRule, opts Options) ([]byte, erro
 		}
 		edited := append(bytes.Clone(text[:start]), text[end:]...)
 		if len(doc.Rules) == 1 {
-			key, _, _ := rulesNode(text)
+			_, key, _, _ := rulesNode(text)
 			if edited, err = emptyList(text, key, start, end); err != nil {
 				return nil, err
 			}
 		}
 		after, err := Parse(file, edited, opts)
-		if err != nil || len(after.Rules) != len(doc.Rules)-1 {
+		if err != nil || !sameRules(after.Rules, slices.Delete(slices.Clone(doc.Rules), i, i+1)) {
 			return nil, errNotEditable
 		}
 		return edited, nil
@@ -237,7 +242,11 @@ func emptyList(text []byte, key *yaml.Node, start, end int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	colon := at + len("rules:")
+	colon := bytes.IndexByte(text[at:], ':') // the key is the word rules, however quoted
+	if colon < 0 {
+		return nil, errNotEditable
+	}
+	colon += at + 1
 	out := append(bytes.Clone(text[:colon]), " []"...)
 	out = append(out, text[colon:start]...)
 	return append(out, text[end:]...), nil
@@ -249,4 +258,23 @@ func lastLine(n *yaml.Node) int {
 		last = max(last, lastLine(c))
 	}
 	return last
+}
+
+// sameRules reports whether two lists say the same, wherever they stand.
+func sameRules(a, b []Rule) bool {
+	return slices.EqualFunc(a, b, func(x, y Rule) bool { return reflect.DeepEqual(x.unplaced(), y.unplaced()) })
+}
+
+// unplaced is the rule without its positions.
+func (r Rule) unplaced() Rule {
+	r.Line, r.Col = 0, 0
+	if r.Match.Network != nil {
+		n := *r.Match.Network
+		n.Positions = slices.Clone(n.Positions)
+		for i := range n.Positions {
+			n.Positions[i].Line, n.Positions[i].Col = 0, 0
+		}
+		r.Match.Network = &n
+	}
+	return r
 }

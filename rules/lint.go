@@ -107,7 +107,7 @@ func (l *linter) pattern(r *Rule, p Position) {
 			l.warn(LintHostBits, r, p.Line, p.Col, "", "%q has bits set below its length; they are masked away", p.Text)
 		}
 	case "ports":
-		if strings.HasPrefix(p.Text, "0-") {
+		if pr, err := netrule.ParsePortPattern(p.Text); err == nil && pr.Lo == 0 {
 			l.warn(LintRangeFromZero, r, p.Line, p.Col, "start at 1", "%q starts at port 0, which no target has", p.Text)
 		}
 	}
@@ -142,7 +142,7 @@ func covers(e, r *Rule) bool {
 	if len(a.Ports) == 0 && e.Action == netrule.Allow && (len(b.Ports) > 0 || r.Action != netrule.Allow) {
 		return false
 	}
-	if len(a.Ports) > 0 && !coversPorts(a.Ports, b.Ports) {
+	if len(a.Ports) > 0 && !coversPorts(a.Ports, b.Ports, e.Action) {
 		return false
 	}
 	if len(a.Schemes) > 0 && !subset(texts(b, "schemes"), texts(a, "schemes")) {
@@ -166,12 +166,12 @@ func coversHosts(a, b *Network, action netrule.Action) bool {
 	return true
 }
 
-func coversPorts(a, b []netrule.PortRange) bool {
+func coversPorts(a, b []netrule.PortRange, action netrule.Action) bool {
 	if len(b) == 0 {
 		return false
 	}
 	for _, r := range b {
-		if !slices.ContainsFunc(a, func(wide netrule.PortRange) bool { return wide.Lo <= r.Lo && r.Hi <= wide.Hi }) {
+		if !slices.ContainsFunc(a, func(wide netrule.PortRange) bool { return wide.Covers(r, action) }) {
 			return false
 		}
 	}

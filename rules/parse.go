@@ -365,7 +365,7 @@ func (p *parser) pathPatterns(n *yaml.Node, path string) ([]Pattern, error) {
 	out := make([]Pattern, len(items))
 	for i, it := range items {
 		if !p.opts.Regex && strings.HasPrefix(it.text, "/") {
-			return nil, p.fail(it.node, "paths are relative to the workspace: write "+strings.TrimLeft(it.text, "/"), "%s: an absolute path pattern can never match", it.path)
+			return nil, p.fail(it.node, "paths are relative to the workspace: drop the leading /", "%s: an absolute path pattern can never match", it.path)
 		}
 		if out[i], err = p.pattern(it, false, glob.Options{Segments: true, Fold: p.opts.CaseInsensitivePaths}); err != nil {
 			return nil, err
@@ -387,7 +387,7 @@ func (p *parser) when(w *When, n *yaml.Node, path string) error {
 		}
 		for _, it := range items {
 			if !slices.Contains(Platforms(), it.text) {
-				return p.fail(it.node, tree.DidYouMean(it.text, Platforms()), "%s: unknown platform %q", it.path, it.text)
+				return p.fail(it.node, tree.DidYouMean(it.text, Platforms()), "%s: unknown platform", it.path)
 			}
 			w.Platforms = append(w.Platforms, it.text)
 		}

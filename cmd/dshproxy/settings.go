@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -230,20 +229,14 @@ func (s *settings) loadFile(flag string) error {
 	if err != nil || path == "" {
 		return err
 	}
-	if err := live.CheckOwner(path); err != nil {
+	if err := live.CheckOwner(path); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("settings: %w", err)
+	} else if err != nil {
 		return &exitError{exitFailure, fmt.Errorf("settings: %w", err), "whoever can change the settings can open the proxy"}
 	}
-	f, err := os.Open(path)
+	text, err := live.ReadNamed(path, maxSettingsBytes)
 	if err != nil {
 		return err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSettingsBytes+1))
-	if err != nil {
-		return err
-	}
-	if len(text) > maxSettingsBytes {
-		return fmt.Errorf("%s: larger than %d bytes", path, maxSettingsBytes)
 	}
 	root, err := tree.Parse(path, text, 100_000)
 	if err != nil || root == nil {
@@ -263,7 +256,11 @@ func (s *settings) decode(file string, n *yaml.Node, prefix string) error {
 	}
 	for i := 0; i+1 < len(m.Content); i += 2 {
 		key, child := m.Content[i], m.Content[i+1]
-		path := prefix + tree.KeyText(tree.Deref(key))
+		name := tree.KeyText(tree.Deref(key))
+		path := prefix + name
+		if strings.Contains(name, ".") {
+			return &tree.Error{File: file, Line: key.Line, Col: key.Column, What: fmt.Sprintf("unknown key %q", path), Hint: "write the parts of a key below one another"}
+		}
 		if err := s.decodeKey(file, path, key, child); err != nil {
 			return err
 		}
@@ -288,8 +285,9 @@ func (s *settings) decodeKey(file, path string, key, child *yaml.Node) error {
 			return s.decode(file, child, path+".")
 		}
 	}
+	near := tree.Nearest(path, names)
 	for _, l := range later {
-		if strings.HasPrefix(path, l) || path+"." == l {
+		if near == "" && strings.HasPrefix(path, l) || path+"." == l {
 			return &tree.Error{File: file, Line: key.Line, Col: key.Column, What: fmt.Sprintf("%s is not supported by this version", path), Hint: "remove the key; it would do nothing"}
 		}
 	}
@@ -311,7 +309,8 @@ func decodeValue(v value, n *yaml.Node) error {
 		var items []string
 		for _, c := range r.Node.Content {
 			item := tree.Resolve(c)
-			if item.Kind != tree.String && item.Kind != tree.Number || item.Text == "" {
+			_, isText := v.(*listValue)
+			if item.Kind != tree.String && (isText || item.Kind != tree.Number) || item.Text == "" {
 				return errors.New("a list item that is no text")
 			}
 			items = append(items, item.Text)
@@ -325,13 +324,36 @@ func decodeValue(v value, n *yaml.Node) error {
 		}
 		return v.set(r.Text)
 	default:
-		if r.Kind == tree.String {
-			if _, ok := v.(*boolValue); ok {
-				return errors.New("want true or false, unquoted")
-			}
-		}
-		return v.set(r.Text)
+		return setScalar(v, r)
 	}
+}
+
+// setScalar refuses what is of another type: a number where text is wanted has lost its spelling already (1.10 is 1.1).
+func setScalar(v value, r tree.Value) error {
+	isText := r.Kind == tree.String
+	switch v.(type) {
+	case *boolValue:
+		if isText {
+			return errors.New("want true or false, unquoted")
+		}
+	case *intValue, *countValue:
+		if isText {
+			return errors.New("want a number, unquoted")
+		}
+	case *stringValue, *listValue:
+		if !isText {
+			return errors.New("a number where text is wanted; quote it")
+		}
+	}
+	return v.set(r.Text)
+}
+
+// where says where a value comes from, for errors about it.
+func (s *settings) where(key string) string {
+	if o := s.origins[key]; o != "default" {
+		return o + ": "
+	}
+	return ""
 }
 
 // validate checks what one key alone does not show.
@@ -341,21 +363,21 @@ func (s *settings) validate() error {
 	}
 	for _, p := range s.nat64 {
 		if !netrule.ValidNAT64(p) {
-			return fail("RFC 6052 has /32, /40, /48, /56, /64 and /96", "network.nat64Prefixes: %s has no length of a translation prefix", p)
+			return fail("RFC 6052 has /32, /40, /48, /56, /64 and /96", "%snetwork.nat64Prefixes: %s has no length of a translation prefix", s.where("network.nat64Prefixes"), p)
 		}
 	}
 	if s.proxyPort < 0 || s.proxyPort > 65535 {
-		return fail("", "network.proxyPort: %d is no port", s.proxyPort)
+		return fail("", "%snetwork.proxyPort: %d is no port", s.where("network.proxyPort"), s.proxyPort)
 	}
 	for _, d := range s.dnsServers {
 		if d == "system" {
 			if len(s.dnsServers) > 1 {
-				return fail("", "dns.servers: system stands alone")
+				return fail("", "%sdns.servers: system stands alone", s.where("dns.servers"))
 			}
 			continue
 		}
 		if _, err := resolve.ParseServer(d); err != nil {
-			return fail("", "dns.servers: %w", err)
+			return fail("", "%sdns.servers: %w", s.where("dns.servers"), err)
 		}
 	}
 	if s.searchUp && filepath.IsAbs(s.rulesFile) {

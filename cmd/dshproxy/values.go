@@ -281,7 +281,11 @@ func (l *listenAddr) decode(m *yaml.Node) error {
 		case "address":
 			l.address = item.Text
 		case "mode":
-			mode, err := strconv.ParseUint(item.Text, 8, 32)
+			text := item.Text
+			if item.Kind == tree.Number {
+				text = strings.TrimPrefix(item.Node.Value, "0o") // as written: 0660 and 0o660 mean the same here
+			}
+			mode, err := strconv.ParseUint(text, 8, 32)
 			if err != nil || mode > 0o777 {
 				return errors.New("mode: want permissions such as \"0660\"")
 			}

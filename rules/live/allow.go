@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"dshproxy/netrule"
@@ -43,16 +44,22 @@ func (r *Rules) Allow(req AllowRequest) (AllowResult, error) {
 	if snapshot == nil {
 		return AllowResult{}, errors.New("no rules are loaded")
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	snapshot = r.current.Load()
 	q := netrule.Query{Target: req.Target}
 	before := r.decide(snapshot, q, req.Addrs)
 	result := AllowResult{File: r.editable(snapshot), Verdict: before}
 	if before.Action == netrule.Allow && !before.DryRun && !before.NeedsAddrs && !req.Remove {
 		return result, nil
 	}
-	if before.Matched() && before.Action != netrule.Allow {
-		result.Overrides = []netrule.RuleRef{before.Rule}
+	result.Overrides = overridden(snapshot, q, req)
+	folder, err := r.folderOf(result.File)
+	if err != nil {
+		return result, err
 	}
-	old, err := readNamed(result.File, r.opts.MaxBytes)
+	defer folder.close()
+	old, err := folder.read(r.opts.MaxBytes)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return result, err
 	}
@@ -68,34 +75,99 @@ func (r *Rules) Allow(req AllowRequest) (AllowResult, error) {
 	if bytes.Equal(edited, old) {
 		return result, nil
 	}
-	if err := writeByRename(result.File, edited); err != nil {
+	next, err := r.with(result.File, edited)
+	if err != nil {
+		return result, err
+	}
+	if err := folder.write(edited); err != nil {
 		return result, err
 	}
 	result.Written, result.Diff = true, lineDiff(old, edited)
-	return r.finishAllow(result, q, req)
-}
-
-// finishAllow loads what was written and decides again.
-func (r *Rules) finishAllow(result AllowResult, q netrule.Query, req AllowRequest) (AllowResult, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	texts, err := r.gather(false)
-	if err != nil {
-		return result, err
-	}
-	s, err := r.compile(texts, false)
-	if err != nil {
-		return result, err
-	}
-	r.current.Store(s)
+	r.current.Store(next)
 	for i := range result.Overrides {
 		// The rule has moved down by the one that now stands before it.
-		if o := &result.Overrides[i]; !req.Remove && o.Layer == "workspace" && o.Index+1 < len(s.Chain) {
-			o.Line, o.Index = s.Chain[o.Index+1].Line, o.Index+1
+		if o := &result.Overrides[i]; !req.Remove && o.Index+1 < len(next.Chain) {
+			o.Line, o.Index = next.Chain[o.Index+1].Line, o.Index+1
 		}
 	}
-	result.Verdict = r.decide(s, q, req.Addrs)
+	result.Verdict = r.decide(next, q, req.Addrs)
 	return result, nil
+}
+
+// overridden gives the rule of the workspace that refused so far. Managed rules hold all the same, so they do not count.
+func overridden(s *Snapshot, q netrule.Query, req AllowRequest) []netrule.RuleRef {
+	for _, l := range s.Policy.Layers() {
+		if l.Name != "workspace" {
+			continue
+		}
+		alone := netrule.NewPolicy(s.Policy.Options(), netrule.Layer{Name: l.Name, Rules: slices.Clone(l.Rules)})
+		d := alone.Decide(q)
+		if len(req.Addrs) > 0 {
+			d = alone.DecideAddrs(q, req.Addrs, nil)
+		}
+		if d.Matched() && (d.Action != netrule.Allow || d.DryRun) {
+			return []netrule.RuleRef{d.Rule}
+		}
+	}
+	return nil
+}
+
+// with compiles what the rules will be once a file has this text.
+func (r *Rules) with(path string, edited []byte) (*Snapshot, error) {
+	if int64(len(edited)) > r.opts.MaxBytes {
+		return nil, fmt.Errorf("%s: would become larger than %d bytes", path, r.opts.MaxBytes)
+	}
+	texts, err := r.gather(false)
+	if err != nil {
+		return nil, err
+	}
+	at := slices.IndexFunc(texts, func(t text) bool { return t.path == path && !t.managed })
+	if at < 0 {
+		texts = append(texts, text{path: path, discovered: true})
+		at = len(texts) - 1
+	}
+	texts[at].bytes = edited
+	return r.compile(texts, false)
+}
+
+// folder is where a rule file stands: a held folder, and the name below it.
+type folder struct {
+	root *os.Root
+	name string
+	path string
+	own  bool // opened for this edit, and closed behind it
+}
+
+// folderOf gives the held folder of a discovered file, below which nothing leads out, or opens that of a named one.
+func (r *Rules) folderOf(path string) (*folder, error) {
+	for dir, root := range r.roots {
+		if path == filepath.Join(dir, r.opts.RulesFile) && !filepath.IsAbs(r.opts.RulesFile) {
+			return &folder{root, r.opts.RulesFile, path, false}, nil
+		}
+	}
+	dir, name := filepath.Split(path)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &folder{root, name, path, true}, nil
+}
+
+func (f *folder) close() {
+	if f.own {
+		f.root.Close()
+	}
+}
+
+func (f *folder) read(limit int64) ([]byte, error) {
+	b, err := readBelow(f.root, f.name, limit)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.path, bare(err))
+	}
+	return b, nil
 }
 
 func (r *Rules) decide(s *Snapshot, q netrule.Query, addrs []netip.Addr) netrule.Decision {
@@ -130,42 +202,37 @@ func ruleText(req AllowRequest) rules.NewRule {
 	return n
 }
 
-// writeByRename replaces a file inside its folder, which is created when it is missing. A link is refused: the rename
-// would replace it and not what it points to.
-func writeByRename(path string, text []byte) error {
-	dir, name := filepath.Split(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+// write replaces the file by a rename, and creates its folder when that is missing. A link is refused: the rename would
+// replace it and not what it points to. What stands in the place of the temporary file is removed, never written to.
+func (f *folder) write(text []byte) error {
+	if err := f.root.MkdirAll(filepath.Dir(f.name), 0o755); err != nil {
 		return err
 	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
 	mode := os.FileMode(0o644)
-	if info, err := root.Lstat(name); err == nil {
+	if info, err := f.root.Lstat(f.name); err == nil {
 		if !info.Mode().IsRegular() {
-			return fmt.Errorf("%s: is a link or no regular file; edit what it points to", path)
+			return fmt.Errorf("%s: is a link or no regular file; edit what it points to", f.path)
 		}
 		mode = info.Mode().Perm()
 	}
-	temporary := fmt.Sprintf(".%s.%d.tmp", name, os.Getpid())
-	f, err := root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	temporary := filepath.Join(filepath.Dir(f.name), fmt.Sprintf(".%s.%d.tmp", filepath.Base(f.name), os.Getpid()))
+	_ = f.root.Remove(temporary) // left by a crash, or planted
+	file, err := f.root.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(text)
+	_, err = file.Write(text)
 	if err == nil {
-		err = f.Sync()
+		err = file.Sync()
 	}
-	if closeErr := f.Close(); err == nil {
+	if closeErr := file.Close(); err == nil {
 		err = closeErr
 	}
 	if err == nil {
-		err = root.Rename(temporary, name)
+		err = f.root.Rename(temporary, f.name)
 	}
 	if err != nil {
-		_ = root.Remove(temporary) // best effort: the error that matters is the first
+		_ = f.root.Remove(temporary) // best effort: the error that matters is the first
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -55,6 +56,10 @@ type File struct {
 	Path    string
 	Rules   int
 	Managed bool
+	// fallback marks the file that gives way to any that is discovered.
+	fallback bool
+	// written says that the file has a rules key, if only with an empty list.
+	written bool
 }
 
 // Snapshot is one loaded state. It is never changed.
@@ -194,7 +199,7 @@ func (r *Rules) stableRead() ([]text, error) {
 // stillThere refuses a reload that would lose a file.
 func stillThere(old *Snapshot, texts []text) error {
 	for _, f := range old.Files {
-		found := false
+		found := f.fallback && slices.ContainsFunc(texts, func(t text) bool { return t.discovered })
 		for _, t := range texts {
 			found = found || t.path == f.Path && t.managed == f.Managed
 		}
@@ -207,9 +212,10 @@ func stillThere(old *Snapshot, texts []text) error {
 
 // text is a file as it was read.
 type text struct {
-	path    string
-	managed bool
-	bytes   []byte
+	path       string
+	managed    bool
+	discovered bool // found in a workspace, and not named by the operator
+	bytes      []byte
 }
 
 func hashOf(texts []text) string {
@@ -224,16 +230,16 @@ func hashOf(texts []text) string {
 // compile parses the files and makes a policy. ignoreBad drops bad workspace files.
 func (r *Rules) compile(texts []text, ignoreBad bool) (*Snapshot, error) {
 	s := &Snapshot{Hash: hashOf(texts), Loaded: time.Now()}
-	reloading := r.current.Load() != nil
+	old := r.current.Load()
 	var workspace, managed []*rules.Document
 	dropped := false
 	for _, t := range texts {
 		doc, err := rules.Parse(t.path, t.bytes, r.opts.Parse)
-		if err == nil && reloading && !doc.HasRules {
+		if err == nil && !doc.HasRules && old.hadRules(t.path) {
 			err = &rules.ParseError{File: t.path, What: "the file holds no rules", Hint: "an intended empty set is rules: []"}
 		}
 		switch {
-		case err != nil && ignoreBad && !t.managed:
+		case err != nil && ignoreBad && t.discovered:
 			dropped = true
 			s.Warnings = append(s.Warnings, err.Error())
 			continue
@@ -244,7 +250,7 @@ func (r *Rules) compile(texts []text, ignoreBad bool) (*Snapshot, error) {
 		default:
 			workspace = append(workspace, doc)
 		}
-		s.Files = append(s.Files, File{t.path, len(doc.Rules), t.managed})
+		s.Files = append(s.Files, File{Path: t.path, Rules: len(doc.Rules), Managed: t.managed, fallback: !t.managed && !t.discovered && t.path != r.opts.RulesFile, written: doc.HasRules})
 	}
 	var err error
 	if s.Chain, err = rules.ParseChain(workspace, r.opts.Parse); err != nil {
@@ -268,6 +274,11 @@ func (r *Rules) compile(texts []text, ignoreBad bool) (*Snapshot, error) {
 	return s, nil
 }
 
+// hadRules reports whether a file was loaded with a rules key.
+func (s *Snapshot) hadRules(path string) bool {
+	return s != nil && slices.ContainsFunc(s.Files, func(f File) bool { return f.Path == path && f.written })
+}
+
 // gather reads every file of the chain, in its order, managed ones first. start says that named files must exist.
 func (r *Rules) gather(start bool) ([]text, error) {
 	var out []text
@@ -275,18 +286,18 @@ func (r *Rules) gather(start bool) ([]text, error) {
 		if err := CheckOwner(path); err != nil {
 			return nil, err
 		}
-		b, err := readNamed(path, r.opts.MaxBytes)
+		b, err := ReadNamed(path, r.opts.MaxBytes)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, text{path, true, b})
+		out = append(out, text{path: path, managed: true, bytes: b})
 	}
 	found, err := r.discover()
 	if err != nil {
 		return nil, err
 	}
 	if r.opts.FallbackPath != "" && (start || len(found) == 0) {
-		b, err := readNamed(r.opts.FallbackPath, r.opts.MaxBytes)
+		b, err := ReadNamed(r.opts.FallbackPath, r.opts.MaxBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -298,7 +309,7 @@ func (r *Rules) gather(start bool) ([]text, error) {
 			return nil, err
 		}
 		if len(found) == 0 {
-			found = []text{{fallback, false, b}}
+			found = []text{{path: fallback, bytes: b}}
 		}
 	}
 	return append(out, found...), nil
@@ -307,11 +318,11 @@ func (r *Rules) gather(start bool) ([]text, error) {
 // discover reads the workspace's files, nearest first.
 func (r *Rules) discover() ([]text, error) {
 	if filepath.IsAbs(r.opts.RulesFile) {
-		b, err := readNamed(r.opts.RulesFile, r.opts.MaxBytes)
+		b, err := ReadNamed(r.opts.RulesFile, r.opts.MaxBytes)
 		if err != nil {
 			return nil, err
 		}
-		return []text{{r.opts.RulesFile, false, b}}, nil
+		return []text{{path: r.opts.RulesFile, bytes: b}}, nil
 	}
 	var out []text
 	for dir := r.opts.Workspace; ; dir = filepath.Dir(dir) {
@@ -321,7 +332,7 @@ func (r *Rules) discover() ([]text, error) {
 		case err != nil:
 			return nil, fmt.Errorf("%s: %w", filepath.Join(dir, r.opts.RulesFile), bare(err))
 		default:
-			out = append(out, text{filepath.Join(dir, r.opts.RulesFile), false, b})
+			out = append(out, text{path: filepath.Join(dir, r.opts.RulesFile), discovered: true, bytes: b})
 		}
 		if !r.opts.SearchUp || dir == filepath.Dir(dir) {
 			return out, nil
@@ -365,6 +376,7 @@ func bare(err error) error {
 const (
 	pollEvery = 500 * time.Millisecond
 	hashEvery = 5 * time.Second // for edits that leave size and times as they were
+	hashPause = time.Second     // between two hashes, however often the files change
 )
 
 // Watch polls the files until ctx ends and reloads on a change. done is told of every attempt that found one, good or
@@ -379,8 +391,8 @@ func (r *Rules) Watch(ctx context.Context, done func(changed bool, err error)) {
 			return
 		case <-ticker.C:
 		}
-		next := r.signature()
-		if next == signature && time.Since(hashed) < hashEvery {
+		next, since := r.signature(), time.Since(hashed)
+		if since < hashPause || next == signature && since < hashEvery {
 			continue
 		}
 		signature, hashed = next, time.Now()

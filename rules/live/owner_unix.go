@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -20,38 +21,62 @@ func CheckOwner(path string) error {
 	if err != nil {
 		return err
 	}
-	real, err := filepath.EvalSymlinks(abs)
-	if err != nil {
+	return checkWay(abs, maxLinks)
+}
+
+// maxLinks is how many links may be followed on the way to a file.
+const maxLinks = 40
+
+// checkWay walks a path from the root. Each folder is tested before what it holds is looked at, and a link sends the
+// walk along its own way, because whoever can change a folder on it decides where it leads.
+func checkWay(path string, links int) error {
+	at := "/"
+	if err := checkOne(at); err != nil {
 		return err
 	}
-	if err := checkChain(real); err != nil {
-		return err
-	}
-	if real != abs {
-		return checkChain(filepath.Dir(abs))
+	parts := strings.Split(strings.Trim(filepath.Clean(path), "/"), "/")
+	for i, part := range parts {
+		next := filepath.Join(at, part)
+		info, err := os.Lstat(next)
+		if err != nil {
+			return err
+		}
+		if info.Mode()&fs.ModeSymlink != 0 {
+			if links == 0 {
+				return fmt.Errorf("%s: too many links", path)
+			}
+			to, err := os.Readlink(next)
+			if err != nil {
+				return err
+			}
+			if !filepath.IsAbs(to) {
+				to = filepath.Join(at, to)
+			}
+			return checkWay(filepath.Join(append([]string{to}, parts[i+1:]...)...), links-1)
+		}
+		if err := checkOne(next); err != nil {
+			return err
+		}
+		at = next
 	}
 	return nil
 }
 
-func checkChain(path string) error {
-	for p := path; ; p = filepath.Dir(p) {
-		info, err := os.Stat(p)
-		if err != nil {
-			return err
-		}
-		stat, ok := info.Sys().(*syscall.Stat_t)
-		if !ok {
-			return fmt.Errorf("%s: the owner cannot be told", p)
-		}
-		if uid := int(stat.Uid); uid != 0 && uid != os.Getuid() {
-			return fmt.Errorf("%s: belongs to user %d, who could change it; it must belong to root or the running user", p, uid)
-		}
-		sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0
-		if info.Mode().Perm()&0o022 != 0 && !sticky {
-			return fmt.Errorf("%s: is writable by others (mode %04o)", p, info.Mode().Perm())
-		}
-		if p == filepath.Dir(p) {
-			return nil
-		}
+func checkOne(p string) error {
+	info, err := os.Stat(p)
+	if err != nil {
+		return err
 	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Errorf("%s: the owner cannot be told", p)
+	}
+	if uid := int(stat.Uid); uid != 0 && uid != os.Getuid() {
+		return fmt.Errorf("%s: belongs to user %d, who could change it; it must belong to root or the running user", p, uid)
+	}
+	sticky := info.IsDir() && info.Mode()&fs.ModeSticky != 0
+	if info.Mode().Perm()&0o022 != 0 && !sticky {
+		return fmt.Errorf("%s: is writable by others (mode %04o)", p, info.Mode().Perm())
+	}
+	return nil
 }

@@ -17,8 +17,8 @@ func readBelow(root *os.Root, name string, limit int64) ([]byte, error) {
 	return readRegular(f, limit)
 }
 
-// readNamed reads a file that somebody named, wherever it is.
-func readNamed(path string, limit int64) ([]byte, error) {
+// ReadNamed reads a regular file that somebody named, wherever it is, up to a limit in bytes and without blocking.
+func ReadNamed(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|nonBlock, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, bare(err))
@@ -45,7 +45,7 @@ func readRegular(f *os.File, limit int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("larger than maxRuleBytes (%d)", limit)
+		return nil, fmt.Errorf("larger than %d bytes", limit)
 	}
 	return b, nil
 }

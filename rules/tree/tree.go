@@ -40,14 +40,14 @@ func Parse(file string, text []byte, maxNodes int) (root *yaml.Node, err error) 
 	case errors.Is(err, io.EOF):
 		return nil, nil
 	case err != nil:
-		return nil, yamlError(file, err)
+		return nil, yamlError(file, text, err)
 	}
 	var second yaml.Node
 	switch err := decoder.Decode(&second); {
 	case err == nil:
 		return nil, &Error{File: file, Line: second.Line, Col: second.Column, What: "invalid YAML: a second document", Hint: "a rule file is one document; remove the ---"}
 	case !errors.Is(err, io.EOF):
-		return nil, yamlError(file, err)
+		return nil, yamlError(file, text, err)
 	}
 	c := treeChecker{file: file, left: maxNodes}
 	if err := c.check(doc.Content[0], 0); err != nil {
@@ -72,6 +72,9 @@ func normalise(file string, text []byte) ([]byte, error) {
 			text = bytes.ReplaceAll(text, []byte("\r"), []byte("\n"))
 		}
 	}
+	if at := bytes.IndexAny(text, "\u0085\u2028\u2029"); at >= 0 {
+		return nil, &Error{File: file, Line: 1 + bytes.Count(text[:at], []byte("\n")), What: "invalid YAML: a line separator (U+0085, U+2028 or U+2029), which parsers read differently", Hint: `write it as \u2028 in a quoted string`}
+	}
 	line := 0
 	for rest := text; len(rest) > 0; {
 		var head []byte
@@ -87,16 +90,18 @@ func normalise(file string, text []byte) ([]byte, error) {
 	return text, nil
 }
 
+var tabIndent = regexp.MustCompile(`(?m)^ *\t`)
+
 var yamlLine = regexp.MustCompile(`^(?:yaml: )?(?:unmarshal errors:\s*)?line (\d+): (.*)`)
 
-func yamlError(file string, err error) error {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
-	e := &Error{File: file, What: "invalid YAML: " + text}
+func yamlError(file string, text []byte, err error) error {
+	e := &Error{File: file, What: "invalid YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 		e.Line, _ = strconv.Atoi(m[1])
 		e.What = "invalid YAML: " + m[2]
 	}
-	if strings.Contains(text, "cannot start any token") && strings.Contains(text, "'\\t'") {
+	// The library says of no character which it is.
+	if tabIndent.Match(text) && (strings.Contains(e.What, "cannot start any token") || strings.Contains(e.What, "tab character")) {
 		e.Hint = "indent with spaces, not tabs"
 	}
 	return e
