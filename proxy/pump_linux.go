@@ -14,6 +14,7 @@ const (
 	pipeBytes    = 1 << 20  // asked for; the kernel may give less
 	minPipeBytes = 64 << 10 // with less than this, copying is no slower
 	spliceAfter  = 256 << 10
+	spliceRest   = 8 // small arrivals in a row after which a direction is no longer bulk
 	spliceFlags  = unix.SPLICE_F_NONBLOCK | unix.SPLICE_F_MOVE
 )
 
@@ -189,7 +190,7 @@ type splicer struct {
 // go on copying.
 func (p *pump) splice(rc, wc syscall.RawConn) (end relayEnd, done bool) {
 	s := splicer{pump: p}
-	pending := 0
+	pending, small := 0, 0
 	defer func() { s.giveBack(pending == 0) }()
 	for {
 		size := p.allowance(pipeBytes)
@@ -213,7 +214,10 @@ func (p *pump) splice(rc, wc syscall.RawConn) (end relayEnd, done bool) {
 			pending -= moved
 			p.moved(moved)
 		}
-		if s.waited && n < minPipeBytes {
+		if small++; !s.waited || n >= minPipeBytes {
+			small = 0
+		}
+		if small == spliceRest {
 			return 0, false
 		}
 	}
