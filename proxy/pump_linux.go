@@ -94,9 +94,9 @@ func (p *pump) run() relayEnd {
 	if err1 != nil || err2 != nil {
 		return p.copyAll()
 	}
-	r := rawReader{pump: p}
+	r := newRawReader(p, rc)
 	for streak := 0; ; {
-		n, err := r.read(rc)
+		n, err := r.read()
 		if n > 0 {
 			_, werr := p.dst.Write((*r.buf)[:n])
 			full := n == len(*r.buf)
@@ -134,11 +134,22 @@ func (p *pump) run() relayEnd {
 
 var errAllowance = errors.New("the byte limit is reached")
 
-// rawReader reads from a connection into a buffer that it takes only when there is something to read.
+// rawReader reads from a connection into a buffer that it takes only when there is something to read. It keeps what a
+// read needs in itself, for a read must not allocate.
 type rawReader struct {
 	pump   *pump
+	rc     syscall.RawConn
+	try    func(fd uintptr) bool // the bound method, made once
 	buf    *[]byte
+	n      int
+	err    error
 	paused bool // the last read had to wait
+}
+
+func newRawReader(p *pump, rc syscall.RawConn) *rawReader {
+	r := &rawReader{pump: p, rc: rc}
+	r.try = r.tryRead
+	return r
 }
 
 func (r *rawReader) release() {
@@ -148,34 +159,36 @@ func (r *rawReader) release() {
 	}
 }
 
-func (r *rawReader) read(rc syscall.RawConn) (n int, err error) {
-	r.paused = false
-	werr := rc.Read(func(fd uintptr) bool {
-		if r.buf == nil {
-			r.buf = r.pump.pools.large.Get().(*[]byte)
-		}
-		size := r.pump.allowance(len(*r.buf))
-		if size == 0 {
-			err = errAllowance
-			return true
-		}
-		for {
-			n, err = unix.Read(int(fd), (*r.buf)[:size])
-			if !errors.Is(err, unix.EINTR) {
-				break
-			}
-		}
-		if errors.Is(err, unix.EAGAIN) {
-			r.release()
-			r.paused = true
-			return false
-		}
-		return true
-	})
-	if werr != nil {
-		return 0, werr
+func (r *rawReader) read() (n int, err error) {
+	r.n, r.err, r.paused = 0, nil, false
+	if err := r.rc.Read(r.try); err != nil {
+		return 0, err
 	}
-	return max(n, 0), err
+	return max(r.n, 0), r.err
+}
+
+// tryRead reads once and reports whether that is the end of waiting.
+func (r *rawReader) tryRead(fd uintptr) bool {
+	if r.buf == nil {
+		r.buf = r.pump.pools.large.Get().(*[]byte)
+	}
+	size := r.pump.allowance(len(*r.buf))
+	if size == 0 {
+		r.err = errAllowance
+		return true
+	}
+	for {
+		r.n, r.err = unix.Read(int(fd), (*r.buf)[:size])
+		if !errors.Is(r.err, unix.EINTR) {
+			break
+		}
+	}
+	if errors.Is(r.err, unix.EAGAIN) {
+		r.release()
+		r.paused = true
+		return false
+	}
+	return true
 }
 
 // splicer is the bulk mode of a direction. It holds a pipe only while there is something to move.
