@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// gather is how long lines gather after a write: a lone line is written at once, many cost few writes.
+const gather = 5 * time.Millisecond
+
 // maxPending is how much may wait for a slow sink, in bytes; more is dropped and counted.
 const maxPending = 8 << 20
 
@@ -20,6 +23,7 @@ type Writer struct {
 	spare   []byte
 	closed  bool
 	wake    chan struct{}
+	closing chan struct{}
 	done    chan struct{}
 	sink    io.Writer
 	dropped atomic.Int64
@@ -27,7 +31,7 @@ type Writer struct {
 
 // NewWriter starts a writer. Close ends it.
 func NewWriter(sink io.Writer) *Writer {
-	w := &Writer{wake: make(chan struct{}, 1), done: make(chan struct{}), sink: sink}
+	w := &Writer{wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}), sink: sink}
 	go w.run()
 	return w
 }
@@ -56,8 +60,15 @@ func (w *Writer) append(add func([]byte) []byte) {
 
 func (w *Writer) run() {
 	defer close(w.done)
+	pause := time.NewTimer(0)
+	defer pause.Stop()
 	for range w.wake {
 		for w.flush() {
+			pause.Reset(gather)
+			select {
+			case <-pause.C:
+			case <-w.closing:
+			}
 		}
 		w.mu.Lock()
 		closed := w.closed && len(w.pending) == 0
@@ -101,6 +112,7 @@ func (w *Writer) Close() {
 	}
 	w.closed = true
 	w.mu.Unlock()
+	close(w.closing)
 	select {
 	case w.wake <- struct{}{}:
 	default:
