@@ -91,3 +91,28 @@ func TestReadmeTranscript(t *testing.T) {
 		}
 	}
 }
+
+// TestImageFiles: the settings and the rules in the image load, and refuse everything until rules are mounted.
+func TestImageFiles(t *testing.T) {
+	cli := func(args ...string) (int, string) {
+		var out, errOut strings.Builder
+		code := run(context.Background(), args, stdio{strings.NewReader(""), &out, &errOut})
+		return code, out.String() + errOut.String()
+	}
+	settings := filepath.Join(t.TempDir(), "proxy.yaml")
+	text, err := os.ReadFile("../../docker/proxy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules, err := filepath.Abs("../../docker/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	placeFile(t, settings, strings.ReplaceAll(string(text), "/etc/dshproxy/rules.yaml", rules))
+	if code, out := cli("config", "show", "--config", settings); code != 0 || !strings.Contains(out, "0.0.0.0:3128") {
+		t.Errorf("config show ends with %d\n%s", code, out)
+	}
+	if code, out := cli("explain", "--config", settings, "example.com:443"); code != exitDeny {
+		t.Errorf("explain ends with %d, want %d\n%s", code, exitDeny, out)
+	}
+}
