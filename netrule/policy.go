@@ -216,6 +216,14 @@ func codeOf(a Action) Code {
 	return CodeDeniedByRule
 }
 
+// DecideMode is the decision about a target of which nothing is known, when no rule decides it.
+func (p *Policy) DecideMode() Decision {
+	if p == nil {
+		return Decision{Code: CodeNoPolicy}
+	}
+	return p.conclude(&Query{}, &verdict{})
+}
+
 func (p *Policy) modeVerdict(port uint16) (Action, Code) {
 	switch p.opts.Mode {
 	case AllowAll:

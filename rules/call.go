@@ -1,21 +1,42 @@
 package rules
 
 import (
+	"slices"
+
 	"dshproxy/netrule"
 )
 
 // Call is one tool call to be judged.
 type Call struct {
 	Tool string
+	// Alias is another name of the tool that tools patterns may match, if it has one.
+	Alias string
 	// Args is the JSON text of the arguments. Rules that look into arguments match only a JSON object.
 	Args []byte
 	// Workspace is the root that paths are relative to.
 	Workspace string
+	// Cwd is the absolute folder that relative paths of the call start from, where that is not the workspace.
+	Cwd string
 	// Agents are the names that the caller goes by; empty means unknown, which no agents dimension matches.
 	Agents []string
 	// Host is the machine that the call runs on.
 	Host Host
 }
+
+// IsWeb reports a call of a tool that does nothing but fetch: it falls back to the network mode when no rule decides.
+func (c *Call) IsWeb() bool { return c.Tool == "web_fetch" || c.Tool == "web_search" }
+
+// Targets gives what the call would connect to, as far as it says. An error means that the arguments are no JSON.
+func (c *Call) Targets() ([]netrule.Target, error) {
+	f, err := newFacts(c)
+	if err != nil || f.args.kind != argObject {
+		return nil, err
+	}
+	return f.callTargets(), nil
+}
+
+// DecidesConnections reports whether a rule judges connections too, and not tool calls alone.
+func (r *Rule) DecidesConnections(h Host) bool { return r.inert(h) == "" }
 
 // Verdict is what a rule set says about a call.
 type Verdict struct {
@@ -98,6 +119,9 @@ type facts struct {
 
 	pathsDone bool
 	paths     []string
+	// otherPaths are relative paths as if the working folder were the workspace: it is what the caller says it is, so deny
+	// and ask rules look at both.
+	otherPaths []string
 
 	commandsDone bool
 	commands     []commandText
@@ -126,7 +150,7 @@ func (f *facts) unparsed() bool { return f.viewsDone && f.views.unparsed }
 func (r *Rule) failsCall(f *facts) string {
 	m := &r.Match
 	switch {
-	case len(m.Tools) > 0 && !anyGlob(m.Tools, f.call.Tool):
+	case len(m.Tools) > 0 && !anyGlob(m.Tools, f.call.Tool) && (f.call.Alias == "" || !anyGlob(m.Tools, f.call.Alias)):
 		return "tools"
 	case len(m.Agents) > 0 && !m.agentsHold(f.call.Agents):
 		return "agents"
@@ -136,7 +160,7 @@ func (r *Rule) failsCall(f *facts) string {
 		return "absent"
 	case !m.When.Holds(f.call.Host):
 		return "when"
-	case len(m.Paths) > 0 && !m.pathsHold(f):
+	case len(m.Paths) > 0 && !r.pathsHold(f):
 		return "paths"
 	case m.Argv != nil && !m.Argv.holds(f, r.Action):
 		return "argv"
@@ -208,11 +232,7 @@ func (m *Match) absentHolds(f *facts) bool {
 	return true
 }
 
-func (m *Match) pathsHold(f *facts) bool {
-	for _, candidate := range f.pathCandidates() {
-		if anyMatches(m.Paths, candidate) {
-			return true
-		}
-	}
-	return false
+func (r *Rule) pathsHold(f *facts) bool {
+	matches := func(candidate string) bool { return anyMatches(r.Match.Paths, candidate) }
+	return slices.ContainsFunc(f.pathCandidates(), matches) || r.Action != netrule.Allow && slices.ContainsFunc(f.otherPaths, matches)
 }

@@ -6,6 +6,7 @@ import (
 
 	"dshproxy/netrule"
 	"dshproxy/rules/surface"
+	"dshproxy/rules/toolspec"
 )
 
 // runCorpus runs a vector of the public corpus of the format: a rule file with cases.
@@ -104,5 +105,30 @@ func runSurface(r *VectorResult, raw json.RawMessage) error {
 		}
 		r.check(v.ID+" "+p.name, p.want.String(), text)
 	}
+	return nil
+}
+
+// runToolspec runs a vector in the simple profile and, where it has an answer, in the documented one.
+func runToolspec(r *VectorResult, raw json.RawMessage) error {
+	var v struct {
+		ID, Rule, List string
+		Call           toolspec.Call
+		Expect         bool
+		ExpectDocs     *bool
+	}
+	if err := json.Unmarshal(raw, &v); err != nil {
+		return err
+	}
+	r.check(v.ID+" simple", fmt.Sprint(v.Expect), fmt.Sprint(toolspec.MatchRule(v.Rule, v.Call)))
+	if v.ExpectDocs == nil {
+		return nil
+	}
+	list, ok := netrule.ParseAction(v.List)
+	if !ok {
+		return fmt.Errorf("list %q", v.List)
+	}
+	rule, err := toolspec.ParseRule(v.Rule)
+	got := err == nil && rule.Matches(list, v.Call, toolspec.Scope{Cwd: "/work", Dir: "/work", Home: "/home/user"})
+	r.check(v.ID+" documented", fmt.Sprint(*v.ExpectDocs), fmt.Sprint(got))
 	return nil
 }

@@ -18,10 +18,22 @@ func (f *facts) pathCandidates() []string {
 			return
 		}
 		for _, s := range v.strings() {
-			f.paths = append(f.paths, workspacePaths(f.call.Workspace, s, f.foldsPaths())...)
+			root, fold := f.call.Workspace, f.foldsPaths()
+			if cwd := f.call.Cwd; cwd != "" && isRelative(s) {
+				f.paths = append(f.paths, workspacePaths(root, cwd+"/"+s, fold)...)
+				f.otherPaths = append(f.otherPaths, workspacePaths(root, s, fold)...)
+				continue
+			}
+			f.paths = append(f.paths, workspacePaths(root, s, fold)...)
 		}
 	})
 	return f.paths
+}
+
+// isRelative reports a path that starts from the working folder.
+func isRelative(p string) bool {
+	p = strings.ReplaceAll(p, `\`, "/")
+	return p != "" && p[0] != '/' && driveOf(p) == ""
 }
 
 // foldsPaths: the root comparison ignores case where the platform does.

@@ -32,6 +32,7 @@ const (
 	schemaTargets     = "dshproxy-vectors-targets/v1"
 	schemaConnections = "dshproxy-vectors-connections/v1"
 	schemaRules       = "dshproxy-vectors-rules/v1"
+	schemaToolspec    = "dshproxy-vectors-toolspec/v1"
 	schemaSurface     = "dshproxy-vectors-surface/v1"
 	schemaCorpus      = "dsh-rule-test-vectors/v1"
 )
@@ -65,6 +66,8 @@ func RunVectors(data []byte) (VectorResult, error) {
 		run = func(r *VectorResult, raw json.RawMessage) error { return runRules(r, raw, defaults.Defaults) }
 	case schemaSurface:
 		run = runSurface
+	case schemaToolspec:
+		run = runToolspec
 	case schemaCorpus:
 		run = func(r *VectorResult, raw json.RawMessage) error { return runCorpus(r, raw, head.Workspace) }
 	default:

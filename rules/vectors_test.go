@@ -7,7 +7,7 @@ import (
 )
 
 func TestVectors(t *testing.T) {
-	for _, name := range []string{"targets", "connections", "rules", "surface"} {
+	for _, name := range []string{"targets", "connections", "rules", "surface", "toolspec"} {
 		t.Run(name, func(t *testing.T) {
 			data, err := os.ReadFile(filepath.Join("../testdata/vectors", name+".json"))
 			if err != nil {

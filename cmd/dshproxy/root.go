@@ -109,7 +109,7 @@ func (a *app) rootCommand() *cobra.Command {
 	root.PersistentFlags().StringVar(&a.config, "config", "", "settings file")
 	root.PersistentFlags().StringVar(&a.work, "workspace", "", "folder whose rules apply (default: the current one)")
 	root.AddCommand(a.serveCommand(), a.explainCommand(), a.lintCommand(), a.allowCommand(), a.rulesCommand(),
-		a.vectorsCommand(), a.healthcheckCommand(), a.configCommand(), a.versionCommand())
+		a.vectorsCommand(), a.checkCommand(), a.hookCommand(), a.matchRulesCommand(), a.evaluateCommand(), a.healthcheckCommand(), a.configCommand(), a.versionCommand())
 	return root
 }
 

@@ -28,7 +28,7 @@ type settings struct {
 	maxRuleBytes                   int64
 	caseInsensitivePaths           bool
 	watchStability                 int
-	explain                        string
+	selfProtect, explain           string
 	mode, sandbox, autoFallback    string
 	unlisted, loopback, guard      string
 	defaultPorts                   []netrule.PortRange
@@ -88,6 +88,7 @@ func (s *settings) table() []setting {
 		{"watch", (*boolValue)(&s.watch), "reload changed rule files"},
 		{"watchStabilityThresholdMs", (*intValue)(&s.watchStability), "milliseconds between two equal reads"},
 		{"enforce", (*boolValue)(&s.enforce), "false is dry run: refusals of the policy are only recorded"},
+		{"selfProtect", enum(&s.selfProtect, "on", "off"), "deny tool calls that would change rules or client settings"},
 		{"explain", enum(&s.explain, "auto", "full", "code"), "how much denials tell; auto is full on loopback and unix listeners"},
 		{"network.mode", enum(&s.mode, "deny-all", "whitelist", "allow-all", "auto"), "what happens to targets that no rule decides"},
 		{"network.sandbox", (*stringValue)(&s.sandbox), "preset of the sandbox, for mode auto"},
@@ -134,14 +135,14 @@ func (s *settings) table() []setting {
 // later are keys of the format that this version does not have. They are refused by name: a setting that is silently
 // ignored would fail open.
 var later = []string{
-	"workspaceRules", "maxCachedWorkspaces", "audit", "builtin.", "selfProtect", "dialects", "network.sni", "network.proxyMaxRecent",
+	"workspaceRules", "maxCachedWorkspaces", "audit", "builtin.", "dialects", "network.sni", "network.proxyMaxRecent",
 	"network.noProxy", "network.upstream", "admin.", "dns.cache", "dns.stale", "limits.dials", "identity.", "ask.", "inspect.", "log.onDrop",
 }
 
 func (s *settings) setDefaults() {
 	*s = settings{
 		rulesFile: live.DefaultRulesFile, badFilePolicy: "fail", patternMode: "glob", maxRules: 256, maxGlobStars: 2, maxRuleBytes: 16 << 20,
-		caseInsensitivePaths: runtime.GOOS == "windows", watch: true, watchStability: 200, enforce: true, explain: "auto",
+		caseInsensitivePaths: runtime.GOOS == "windows", watch: true, watchStability: 200, enforce: true, selfProtect: "on", explain: "auto",
 		mode: "whitelist", autoFallback: "deny-all", unlisted: "deny", loopback: "policy", guard: "filter",
 		defaultPorts: []netrule.PortRange{{Lo: 1, Hi: 65535}}, proxyBind: "127.0.0.1", proxyPort: 3128, allowHostAction: true,
 		metricsListen: "127.0.0.1:9128", dnsServers: []string{"system"}, dnsTimeout: 2 * time.Second,

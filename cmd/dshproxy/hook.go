@@ -1,0 +1,143 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"dshproxy/netrule"
+	"dshproxy/rules"
+	"dshproxy/rules/live"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) hookCommand() *cobra.Command {
+	c := &cobra.Command{Use: "hook", Short: "Judge the tool calls of a client before they run", Args: cobra.NoArgs}
+	var approve, printSettings bool
+	claude := &cobra.Command{
+		Use:   "claude-code",
+		Short: "Judge a PreToolUse event on standard input",
+		Long: "Prints the client's JSON for deny and ask. Allow and passthrough print nothing, so that the user is still asked, unless\n" +
+			"--approve is given. A broken event or rule file denies. The rules are those of --workspace, else of\n" +
+			"$CLAUDE_PROJECT_DIR, else of the current folder; the event's cwd only anchors relative paths.",
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if printSettings {
+				return a.printHookSettings()
+			}
+			return a.hookClaude(approve)
+		},
+	}
+	claude.Flags().BoolVar(&approve, "approve", false, "let allowed calls run without the user's own prompt")
+	claude.Flags().BoolVar(&printSettings, "print-settings", false, "print the entry for .claude/settings.json and do nothing else")
+	c.AddCommand(claude)
+	return c
+}
+
+// printHookSettings prints the entry that makes the client ask this program.
+func (a *app) printHookSettings() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	type command struct {
+		Type    string `json:"type"`
+		Command string `json:"command"`
+	}
+	type matcher struct {
+		Matcher string    `json:"matcher"`
+		Hooks   []command `json:"hooks"`
+	}
+	enc := json.NewEncoder(a.io.out)
+	enc.SetIndent("", "  ")
+	return enc.Encode(map[string]any{"hooks": map[string][]matcher{
+		"PreToolUse": {{"*", []command{{"command", fmt.Sprintf("%q hook claude-code", self)}}}},
+	}})
+}
+
+// clientTools are the names that rules use for the client's tools.
+var clientTools = map[string]string{
+	"Bash": "bash", "WebFetch": "web_fetch", "WebSearch": "web_search", "Read": "read", "Edit": "edit", "MultiEdit": "edit", "NotebookEdit": "edit",
+	"Write": "write", "Glob": "glob", "Grep": "grep",
+}
+
+// hookClaude never fails but by denying: the client runs the call when the hook only breaks.
+func (a *app) hookClaude(approve bool) error {
+	v, err := a.judgeEvent()
+	if err != nil {
+		v = live.Verdict{Reason: "dshproxy cannot judge this call: " + oneParagraph(err.Error())}
+	}
+	var answer struct {
+		Output struct {
+			Event    string `json:"hookEventName"`
+			Decision string `json:"permissionDecision"`
+			Reason   string `json:"permissionDecisionReason"`
+		} `json:"hookSpecificOutput"`
+	}
+	answer.Output.Event, answer.Output.Reason = "PreToolUse", reasonOf(&v)
+	if v.Rule.Valid() {
+		answer.Output.Reason += fmt.Sprintf(" (rule %d, %s:%d)", v.Rule.Index+1, v.Rule.File, v.Rule.Line)
+	}
+	answer.Output.Decision = v.Action.String()
+	if v.Passthrough || v.Action == netrule.Allow && !approve {
+		return nil
+	}
+	enc := json.NewEncoder(a.io.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(answer)
+}
+
+func (a *app) judgeEvent() (live.Verdict, error) {
+	b, err := readInput(a.io.in)
+	if err != nil {
+		return live.Verdict{}, fmt.Errorf("the event: %w", err)
+	}
+	var event struct {
+		Name  string          `json:"hook_event_name"`
+		Tool  string          `json:"tool_name"`
+		Input json.RawMessage `json:"tool_input"`
+		Cwd   string          `json:"cwd"`
+	}
+	if err := json.Unmarshal(b, &event); err != nil {
+		return live.Verdict{}, fmt.Errorf("the event: %w", err)
+	}
+	if event.Name != "PreToolUse" || event.Tool == "" {
+		return live.Verdict{}, errors.New("the event is no PreToolUse of a tool")
+	}
+	if a.work == "" {
+		a.work = os.Getenv("CLAUDE_PROJECT_DIR")
+	}
+	loaded, workspace, err := a.loadRules()
+	if err != nil {
+		return live.Verdict{}, err
+	}
+	c := rules.Call{Tool: event.Tool, Args: event.Input, Workspace: workspace, Host: host()}
+	if name, ok := clientTools[event.Tool]; ok {
+		c.Tool, c.Alias = name, event.Tool
+	}
+	if filepath.IsAbs(event.Cwd) {
+		c.Cwd = event.Cwd
+	}
+	if event.Tool == "NotebookEdit" {
+		if c.Args, err = notebookPath(event.Input); err != nil {
+			return live.Verdict{}, err
+		}
+	}
+	return loaded.Current().Judge(c, a.settings.selfProtect == "on")
+}
+
+// notebookPath presents notebook_path as path.
+func notebookPath(input json.RawMessage) (json.RawMessage, error) {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(input, &fields); err != nil {
+		return nil, fmt.Errorf("tool_input: %w", err)
+	}
+	if p, ok := fields["notebook_path"]; ok && fields["path"] == nil {
+		fields["path"] = p
+		delete(fields, "notebook_path")
+	}
+	return json.Marshal(fields)
+}

@@ -1,0 +1,104 @@
+package live
+
+import (
+	"dshproxy/netrule"
+	"dshproxy/rules"
+)
+
+// Verdict is what a rule set says about a tool call.
+type Verdict struct {
+	// Passthrough says that nothing is decided: the caller goes on as without rules. Action then means nothing.
+	Passthrough bool
+	Action      netrule.Action
+	Code        netrule.Code
+	// Rule is the rule that decided, if one did.
+	Rule   netrule.RuleRef
+	Reason string
+	// Would and WouldCode are the verdict that a dry run left out; Code is then CodeDryRun.
+	Would     netrule.Action
+	WouldCode netrule.Code
+	// Unparsed says that a command did not parse as shell text.
+	Unparsed bool
+	// Network says that a network rule or the mode decided.
+	Network bool
+}
+
+// Judge decides a tool call: the floor, then every layer in its own order, deny before ask before allow. A call of a web
+// tool to one URL that no rule of its own decides is judged as the connection that it makes, with the same verdict, code
+// and rule as at the proxy. An error means that the arguments are no JSON; the caller must refuse the call.
+func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
+	if selfProtect {
+		reason, err := rules.Floor(c)
+		if err != nil {
+			return Verdict{}, err
+		}
+		if reason != "" {
+			return Verdict{Code: netrule.CodeDeniedByRule, Reason: reason}, nil
+		}
+	}
+	v := Verdict{Passthrough: true}
+	connects := true // no rule that judges tool calls alone has decided
+	for _, l := range []struct {
+		name  string
+		chain []rules.Rule
+	}{{"managed", s.Managed}, {"workspace", s.Chain}} {
+		m, err := rules.NewRuleset(l.chain).Match(c)
+		if err != nil {
+			return Verdict{}, err
+		}
+		v.Unparsed = v.Unparsed || m.Unparsed
+		if !m.Matched || !v.Passthrough && v.Action <= m.Action {
+			continue
+		}
+		v.Passthrough, v.Action, v.Code = false, m.Action, codeOf(m.Action)
+		v.Rule = netrule.RuleRef{File: m.Rule.File, Line: m.Rule.Line, Index: m.Index, Reason: m.Rule.Reason, Layer: l.name}
+		v.Reason, v.Network = m.Rule.Reason, m.Rule.Match.Network != nil
+		connects = m.Rule.DecidesConnections(c.Host)
+	}
+	if c.IsWeb() && (connects || v.Passthrough) {
+		if err := s.judgeWeb(&v, c); err != nil {
+			return Verdict{}, err
+		}
+	}
+	if s.Policy.Options().DryRun && !v.Passthrough && v.Action != netrule.Allow {
+		v.Would, v.WouldCode, v.Code, v.Passthrough = v.Action, v.Code, netrule.CodeDryRun, true
+	}
+	return v, nil
+}
+
+// judgeWeb gives a web tool's call the verdict of its connection, or of the mode when it names none or several.
+func (s *Snapshot) judgeWeb(v *Verdict, c rules.Call) error {
+	targets, err := c.Targets()
+	if err != nil {
+		return err
+	}
+	var d netrule.Decision
+	switch {
+	case len(targets) == 1:
+		d = s.Policy.Decide(netrule.Query{Target: targets[0], Agents: c.Agents})
+	case v.Passthrough:
+		d = s.Policy.DecideMode()
+		if d.Action == netrule.Allow {
+			return nil
+		}
+	default:
+		return nil
+	}
+	v.Passthrough, v.Action, v.Code, v.Rule, v.Reason, v.Network = false, d.Action, d.Code, d.Rule, d.Rule.Reason, true
+	v.Would, v.WouldCode = d.Would, d.WouldCode
+	if d.DryRun {
+		v.Passthrough = true
+	}
+	return nil
+}
+
+func codeOf(a netrule.Action) netrule.Code {
+	switch a {
+	case netrule.Allow:
+		return netrule.CodeAllowedByRule
+	case netrule.Ask:
+		return netrule.CodeNeedsApproval
+	default:
+		return netrule.CodeDeniedByRule
+	}
+}

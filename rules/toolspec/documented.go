@@ -1,0 +1,180 @@
+package toolspec
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	"dshproxy/netrule"
+)
+
+// Scope is where the settings that hold a rule stand, for its paths. Relative ones are seen from Cwd.
+type Scope struct {
+	Cwd  string // the working folder of the call, absolute
+	Dir  string // the folder that "/" at the start of a pattern means
+	Home string // the folder that "~/" means; empty matches nothing
+}
+
+// Matches reports whether a rule that stands in the list of an action matches a call. Deny and ask rules match if any
+// part of the call does, allow rules only if every part does. The zero action is deny.
+func (r Rule) Matches(list netrule.Action, c Call, s Scope) bool {
+	allow := list == netrule.Allow
+	if !r.Bare && strings.HasPrefix(r.Tool, "mcp__") {
+		return false
+	}
+	if r.Bare || r.Spec == "*" && !isFileTool(r.Tool) {
+		return r.coversTool(allow, c.Tool)
+	}
+	if !allow && r.Tool == c.Tool && r.paramHolds(c) {
+		return true
+	}
+	switch r.Tool {
+	case "Bash":
+		return c.Tool == "Bash" && r.commandMatches(allow, c)
+	case "Read", "Edit":
+		return r.pathMatches(allow, c, s)
+	case "WebFetch":
+		return c.Tool == "WebFetch" && r.domainMatches(c)
+	case "Agent":
+		name, ok := c.text("subagent_type")
+		return c.Tool == "Agent" && ok && name == r.Spec
+	default:
+		return false
+	}
+}
+
+func isFileTool(tool string) bool { return tool == "Read" || tool == "Edit" }
+
+// coversTool matches a rule without a specifier. Allow rules may have a star only behind the name of a server.
+func (r Rule) coversTool(allow bool, tool string) bool {
+	if r.Tool == tool {
+		return true
+	}
+	if server, ok := strings.CutPrefix(r.Tool, "mcp__"); ok && !strings.Contains(server, "*") {
+		return !strings.Contains(server, "__") && strings.HasPrefix(tool, r.Tool+"__")
+	}
+	if allow {
+		server, rest, ok := strings.Cut(strings.TrimPrefix(r.Tool, "mcp__"), "__")
+		if !ok || !strings.HasPrefix(r.Tool, "mcp__") || strings.Contains(server, "*") || rest == "" {
+			return false
+		}
+	}
+	return strings.Contains(r.Tool, "*") && wildcard(r.Tool, tool, never)
+}
+
+// contentFields are what a tool acts on; they have rules of their own and none by parameter.
+var contentFields = []string{"command", "file_path", "notebook_path", "url", "domain"}
+
+// paramHolds matches Tool(param:value) against a scalar argument.
+func (r Rule) paramHolds(c Call) bool {
+	name, value, ok := strings.Cut(r.Spec, ":")
+	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+	if !ok || slices.Contains(contentFields, name) || name == "path" && (c.Tool == "Grep" || c.Tool == "Glob") {
+		return false
+	}
+	given, ok := scalar(c.Input[name])
+	return ok && wildcard(value, given, never)
+}
+
+var (
+	writers = []string{"Edit", "Write", "MultiEdit", "NotebookEdit"}
+	readers = []string{"Read", "Grep", "Glob"}
+)
+
+// pathMatches: an Edit rule covers every tool that edits; a Read rule covers what reads, and a denied read also keeps
+// from editing, notebooks apart.
+func (r Rule) pathMatches(allow bool, c Call, s Scope) bool {
+	covered := writers
+	if r.Tool == "Read" {
+		covered = readers
+		if !allow {
+			covered = append(slices.Clip(readers), "Edit", "Write", "MultiEdit")
+		}
+	}
+	name, ok := c.text("file_path", "path", "notebook_path")
+	if !ok || name == "" || !slices.Contains(covered, c.Tool) {
+		return false
+	}
+	cwd := path.Join("/", s.Cwd)
+	if strings.HasPrefix(name, "~/") && s.Home != "" {
+		name = path.Join(s.Home, name[2:])
+	}
+	if !path.IsAbs(name) {
+		name = path.Join(cwd, name)
+	}
+	anchor, pattern := r.anchored(s, cwd)
+	if anchor == "" {
+		return false
+	}
+	relative, ok := below(anchor, path.Clean(name))
+	if !ok {
+		return false
+	}
+	if matchPath(pattern, relative) {
+		return true
+	}
+	if strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, relative) {
+		return true
+	}
+	if allow {
+		return false
+	}
+	if first, rest, ok := strings.Cut(pattern, "/"); ok && rest == "**" && !r.rooted() && matchPath("**/"+first+"/**", relative) {
+		return true
+	}
+	// A denied folder takes all that is in it along.
+	for dir := path.Dir(relative); dir != "."; dir = path.Dir(dir) {
+		if matchPath(pattern, dir) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// rooted reports whether the pattern names its anchor.
+func (r Rule) rooted() bool {
+	return strings.HasPrefix(r.Spec, "/") || strings.HasPrefix(r.Spec, "~/") || strings.HasPrefix(r.Spec, "./")
+}
+
+// anchored gives the folder that a pattern is relative to, and the rest of it.
+func (r Rule) anchored(s Scope, cwd string) (anchor, pattern string) {
+	switch {
+	case strings.HasPrefix(r.Spec, "//"):
+		anchor, pattern = "/", r.Spec[2:]
+	case strings.HasPrefix(r.Spec, "~/"):
+		anchor, pattern = s.Home, r.Spec[2:]
+	case strings.HasPrefix(r.Spec, "/"):
+		anchor, pattern = path.Join("/", s.Dir), r.Spec[1:]
+	default:
+		anchor, pattern = cwd, r.Spec
+	}
+	return anchor, path.Clean(pattern)
+}
+
+// below gives a path relative to a folder that it lies in.
+func below(dir, name string) (string, bool) {
+	if dir == "/" {
+		return strings.TrimPrefix(name, "/"), name != "/"
+	}
+	return strings.CutPrefix(name, dir+"/")
+}
+
+// domainMatches: a leading "*." is any depth of subdomains, a lone star everything, another star stays in its label.
+func (r Rule) domainMatches(c Call) bool {
+	pattern, ok := strings.CutPrefix(r.Spec, "domain:")
+	host, isURL := hostOf(c)
+	pattern = strings.ToLower(strings.TrimSuffix(strings.TrimSpace(pattern), "."))
+	if !ok || !isURL || pattern == "" {
+		return false
+	}
+	if pattern == "*" {
+		return true
+	}
+	if suffix, ok := strings.CutPrefix(pattern, "*."); ok && !strings.Contains(suffix, "*") {
+		return strings.HasSuffix(host, "."+canonicalHost(suffix)) && canonicalHost(suffix) != ""
+	}
+	if !strings.Contains(pattern, "*") {
+		return host == canonicalHost(pattern)
+	}
+	return wildcard(pattern, host, func(r rune) bool { return r == '.' })
+}
