@@ -18,6 +18,7 @@ type lexer struct {
 	begun    bool // the current command has a word of any kind
 	named    bool // and a command word
 	word     strings.Builder
+	plain    string // the whole word, where it stands in the text as it is
 	inWord   bool
 	isTarget bool // the next word is a redirect target; the mark outlives an operator
 }
@@ -56,12 +57,53 @@ func (s *lexer) run() {
 		case '"':
 			s.quote('"')
 		default:
-			s.inWord = true
-			s.word.WriteByte(c)
+			s.literal()
 		}
 		s.at++
 	}
 	s.endCommand()
+}
+
+// literal takes a run of characters that mean themselves. A word that is nothing else is not copied.
+func (s *lexer) literal() {
+	end := s.at + 1
+	for end < len(s.text) && !isLexical(s.text[end]) {
+		end++
+	}
+	run := s.text[s.at:end]
+	if !s.inWord && (end == len(s.text) || strings.IndexByte("\\'\"", s.text[end]) < 0) {
+		s.plain = run
+	} else {
+		s.word.WriteString(run)
+	}
+	s.inWord = true
+	s.at = end - 1
+}
+
+// isLexical reports the characters that mean something.
+func isLexical(c byte) bool {
+	switch c {
+	case ' ', '\t', '\n', ';', '|', '&', '>', '<', '\\', '\'', '"':
+		return true
+	default:
+		return false
+	}
+}
+
+// pending is the word as far as it goes.
+func (s *lexer) pending() string {
+	if s.plain != "" {
+		return s.plain
+	}
+	return s.word.String()
+}
+
+// take gives the word and forgets it.
+func (s *lexer) take() string {
+	w := s.pending()
+	s.plain, s.inWord = "", false
+	s.word.Reset()
+	return w
 }
 
 func (s *lexer) peek(n int) byte {
@@ -80,9 +122,8 @@ func (s *lexer) skipTwin(c byte) {
 
 // redirect starts a redirect; digits directly before it are a descriptor, not a word.
 func (s *lexer) redirect(c byte) {
-	if w := s.word.String(); s.inWord && w != "" && strings.Trim(w, "0123456789") == "" {
-		s.word.Reset()
-		s.inWord = false
+	if w := s.pending(); s.inWord && w != "" && strings.Trim(w, "0123456789") == "" {
+		s.take()
 	}
 	s.endWord()
 	for n := 1; n < 3 && s.peek(1) == c && (c == '<' || n < 2); n++ {
@@ -105,9 +146,8 @@ func (s *lexer) endWord() {
 	if !s.inWord {
 		return
 	}
-	w := s.word.String()
-	s.word.Reset()
-	s.inWord, s.begun = false, true
+	w := s.take()
+	s.begun = true
 	switch {
 	case s.isTarget:
 		s.current.redirects = append(s.current.redirects, w)

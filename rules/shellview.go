@@ -20,6 +20,7 @@ type shellViews struct {
 const (
 	maxShellText  = 256 << 10 // longer text is split by words alone: the parser is not linear enough for a hostile megabyte
 	maxShellDepth = 64        // of brackets and substitutions, and of text inside text
+	maxWrappers   = 16        // around one command that are views of their own
 	maxViews      = 20_000    // simple commands of one call
 )
 
@@ -175,6 +176,7 @@ func (v *shellViews) addDecl(d *syntax.DeclClause, text string) {
 	for _, a := range d.Args {
 		c.args = append(c.args, text[a.Pos().Offset():a.End().Offset()])
 	}
+	v.words = append(v.words, c.args...)
 	v.add(c)
 }
 
@@ -184,25 +186,23 @@ func (v *shellViews) add(c simpleCommand) {
 		return
 	}
 	v.commands = append(v.commands, c)
-	v.words = append(v.words, c.word)
-	v.words = append(v.words, c.args...)
 }
 
-// addWords adds a command and everything that it wraps: sudo rm gives rm too, sh -c 'rm' the text inside.
+// addWords adds a command and everything that it wraps: sudo rm gives rm too, sh -c 'rm' the text inside. Of very many
+// wrappers it keeps the first ones and what they end at.
 func (v *shellViews) addWords(words, redirects []string, depth int) {
-	for range maxShellDepth {
-		words = skipAssignments(words)
-		if len(words) == 0 {
-			return
-		}
+	words = skipAssignments(words)
+	v.words = append(v.words, words...)
+	for level := 0; len(words) > 0; level++ {
 		name := baseName(words[0])
-		v.add(simpleCommand{word: name, args: words[1:], redirects: redirects})
-		if inner, ok := innerText(name, words[1:]); ok && depth < maxShellDepth {
-			v.addText(inner, depth+1)
+		wrapped := skipAssignments(unwrap(name, words[1:]))
+		if level < maxWrappers || len(wrapped) == 0 {
+			v.add(simpleCommand{word: name, args: words[1:], redirects: redirects})
+			if inner, ok := innerText(name, words[1:]); ok && depth < maxShellDepth {
+				v.addText(inner, depth+1)
+			}
 		}
-		if words = unwrap(name, words[1:]); words == nil {
-			return
-		}
+		words = wrapped
 	}
 }
 
@@ -230,15 +230,8 @@ func stages(n *syntax.BinaryCmd, text string) []string {
 // lastName is the name of the command that the wrappers end at.
 func lastName(words []string) string {
 	name := ""
-	for range maxShellDepth {
-		words = skipAssignments(words)
-		if len(words) == 0 {
-			return name
-		}
+	for words = skipAssignments(words); len(words) > 0; words = skipAssignments(unwrap(name, words[1:])) {
 		name = baseName(words[0])
-		if words = unwrap(name, words[1:]); words == nil {
-			return name
-		}
 	}
 	return name
 }

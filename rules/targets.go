@@ -147,8 +147,8 @@ func networkOperands(c *simpleCommand) []string {
 	for _, a := range c.args {
 		if host, ok := remoteHost(a); ok {
 			out = append(out, host)
-		} else if c.word == "ssh" && looksLikeHost(a) {
-			out = append(out, a)
+		} else if bare := a[strings.LastIndexByte(a, '@')+1:]; c.word == "ssh" && (looksLikeHost(bare) || bare != a && bare != "") {
+			out = append(out, bare)
 		}
 	}
 	return out

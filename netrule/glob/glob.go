@@ -62,6 +62,9 @@ type Glob struct {
 	tokens   []token
 	segments bool
 	fold     bool
+	// literal says that the text must be plain: the pattern without its escapes, which match needs not walk.
+	literal bool
+	plain   string
 }
 
 // Compile parses a pattern. Errors are of type *Error.
@@ -80,7 +83,23 @@ func Compile(pattern string, opts Options) (*Glob, error) {
 	if limit > 0 && p.stars > limit {
 		return nil, &Error{pattern, 0, fmt.Sprintf("has %d unbounded star quantifiers (max %d)", p.stars, limit)}
 	}
+	p.g.setLiteral()
 	return p.g, nil
+}
+
+// setLiteral finds out whether only one text matches. U+FFFD is no such text: every broken byte reads as it.
+func (g *Glob) setLiteral() {
+	if g.fold {
+		return
+	}
+	var b strings.Builder
+	for i := range g.tokens {
+		if t := &g.tokens[i]; t.kind != literal || t.r == utf8.RuneError {
+			return
+		}
+		b.WriteRune(g.tokens[i].r)
+	}
+	g.literal, g.plain = true, b.String()
 }
 
 // String returns the pattern as written.

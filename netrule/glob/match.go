@@ -5,6 +5,9 @@ import "unicode/utf8"
 // Match reports whether the whole text matches. It takes time linear in the text times the pattern and does not
 // allocate for plain globs, nor for segment globs of up to 64 tokens.
 func (g *Glob) Match(text string) bool {
+	if g.literal {
+		return text == g.plain
+	}
 	if g.segments {
 		return g.matchStates(text)
 	}
