@@ -39,7 +39,7 @@ fuzz:
 bench:
 	$(GO) test -run '^$$' -bench . -benchmem ./...
 
-# Side by side with the reference relays and peers; takes some minutes. BENCH is a checkout of the load generator.
+# Side by side with the reference relays and peers; takes some minutes. DSHBENCH is the folder of the load generator.
 bench-peers: build
 	./.ci/bench-peers $(BIN)
 

@@ -74,7 +74,7 @@ func pool(commands []simpleCommand) pooled {
 // not be widened by them.
 func (a *Argv) holds(f *facts, action netrule.Action) bool {
 	f.commandTexts()
-	if a.holdsPooled(&f.lexical) {
+	if !a.eachCommand && a.holdsPooled(&f.lexical) {
 		return true
 	}
 	return action != netrule.Allow && a.holdsViews(f.shellViews())

@@ -102,6 +102,7 @@ type When struct {
 type Argv struct {
 	Command, Pipeline []*glob.Glob
 	Args, AnyArg      []Pattern
+	eachCommand       bool // the pooled view of all commands together does not count
 }
 
 // Network is the network block: the neutral match and, for lint, where each pattern stands.

@@ -58,6 +58,13 @@ func (a *app) allow(ctx context.Context, arg string, private, remove bool, ips [
 		return err
 	}
 	file := relative(workspace, result.File)
+	if !remove && result.Verdict.Action != netrule.Allow {
+		hint := "a managed rule holds against every workspace rule"
+		if c := result.Verdict.Code; c == netrule.CodeSpecialUseAddress || c == netrule.CodeMetadataAddress {
+			hint = "its address is special: add --private"
+		}
+		return &exitError{exitFailure, fmt.Errorf("nothing written: with the rule it would still be refused: %s", verdictLine(target, &result.Verdict)), hint}
+	}
 	if !result.Written {
 		fmt.Fprintf(a.io.out, "nothing to write: %s\n", verdictLine(target, &result.Verdict))
 		return nil
@@ -67,16 +74,13 @@ func (a *app) allow(ctx context.Context, arg string, private, remove bool, ips [
 		fmt.Fprintf(a.io.out, "this stands before the rule at %s:%d: %s\n", relative(workspace, o.File), o.Line, o.ReasonLine())
 	}
 	fmt.Fprintln(a.io.out, verdictLine(target, &result.Verdict))
-	if !remove && result.Verdict.Action != netrule.Allow {
-		return &exitError{exitFailure, fmt.Errorf("%s is still refused", target), "a managed rule holds against every workspace rule"}
-	}
 	return nil
 }
 
 // parseAllowTarget takes a name or a literal with or without a port: no URL, no pattern.
 func parseAllowTarget(arg string) (netrule.Target, error) {
 	if strings.ContainsAny(arg, "*?/=") {
-		return netrule.Target{}, usageError("write wildcard rules by hand", "allow takes one host[:port], not %q", arg)
+		return netrule.Target{}, usageError("give it as host:port; wildcard rules are written by hand", "allow takes one host[:port], not %q", arg)
 	}
 	target, err := netrule.ParseURL(arg)
 	if err != nil {

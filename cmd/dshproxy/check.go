@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -63,11 +64,14 @@ func (a *app) call(f *checkFlags) (rules.Call, error) {
 			return c, fmt.Errorf("standard input: %w", err)
 		}
 		var in struct {
-			Tool, Cwd string
-			Args      json.RawMessage
-			Agent     []string
+			Tool  string          `json:"tool"`
+			Cwd   string          `json:"cwd"`
+			Args  json.RawMessage `json:"args"`
+			Agent []string        `json:"agent"`
 		}
-		if err := json.Unmarshal(b, &in); err != nil {
+		d := json.NewDecoder(bytes.NewReader(b))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&in); err != nil {
 			return c, usageError(`want {"tool": "bash", "args": {"command": "ls"}}`, "standard input: %w", err)
 		}
 		c.Tool, c.Args = in.Tool, in.Args
@@ -78,6 +82,12 @@ func (a *app) call(f *checkFlags) (rules.Call, error) {
 	}
 	if c.Tool == "" {
 		return c, usageError("", "the call names no tool")
+	}
+	if len(c.Args) > 0 && !isObject(c.Args) {
+		return c, usageError(`as in {"command": "ls"}`, "the arguments are no JSON object")
+	}
+	if name, ok := clientTools[c.Tool]; ok {
+		c.Tool, c.Alias = name, c.Tool
 	}
 	if c.Cwd != "" && !filepath.IsAbs(c.Cwd) {
 		return c, usageError("", "cwd %q is not absolute", c.Cwd)
@@ -101,6 +111,9 @@ func (a *app) call(f *checkFlags) (rules.Call, error) {
 	}
 	return c, nil
 }
+
+// isObject reports a text that begins as a JSON object; whether it is one shows when it is parsed.
+func isObject(text []byte) bool { return bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) }
 
 func (a *app) check(f *checkFlags) error {
 	c, err := a.call(f)

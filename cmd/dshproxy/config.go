@@ -8,10 +8,9 @@ import (
 )
 
 func (a *app) configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "The settings"}
-	c.AddCommand(&cobra.Command{
+	return group("config", "The settings", &cobra.Command{
 		Use:   "show",
-		Short: "Every setting with its value and where that comes from",
+		Short: "Every setting: its value, where that comes from, and what it is",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			if err := a.settings.load(a.config, a.flags); err != nil {
@@ -19,10 +18,9 @@ func (a *app) configCommand() *cobra.Command {
 			}
 			table := tabwriter.NewWriter(a.io.out, 0, 8, 2, ' ', 0)
 			for _, k := range a.settings.table() {
-				fmt.Fprintf(table, "%s\t%s\t%s\n", k.path, k.value, a.settings.origins[k.path])
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", k.path, k.value, a.settings.origins[k.path], k.doc)
 			}
 			return table.Flush()
 		},
 	})
-	return c
 }

@@ -15,7 +15,6 @@ import (
 )
 
 func (a *app) hookCommand() *cobra.Command {
-	c := &cobra.Command{Use: "hook", Short: "Judge the tool calls of a client before they run", Args: cobra.NoArgs}
 	var approve, printSettings bool
 	claude := &cobra.Command{
 		Use:   "claude-code",
@@ -33,8 +32,7 @@ func (a *app) hookCommand() *cobra.Command {
 	}
 	claude.Flags().BoolVar(&approve, "approve", false, "let allowed calls run without the user's own prompt")
 	claude.Flags().BoolVar(&printSettings, "print-settings", false, "print the entry for .claude/settings.json and do nothing else")
-	c.AddCommand(claude)
-	return c
+	return group("hook", "Judge the tool calls of a client before they run", claude)
 }
 
 // printHookSettings prints the entry that makes the client ask this program.
@@ -106,6 +104,9 @@ func (a *app) judgeEvent() (live.Verdict, error) {
 	}
 	if event.Name != "PreToolUse" || event.Tool == "" {
 		return live.Verdict{}, errors.New("the event is no PreToolUse of a tool")
+	}
+	if !isObject(event.Input) {
+		return live.Verdict{}, errors.New("tool_input is no JSON object")
 	}
 	if a.work == "" {
 		a.work = os.Getenv("CLAUDE_PROJECT_DIR")

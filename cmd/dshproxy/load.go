@@ -27,12 +27,39 @@ func (a *app) rules() (*live.Rules, string, error) {
 		return nil, "", err
 	}
 	s := &a.settings
+	baseline, err := s.baseline()
+	if err != nil {
+		return nil, "", err
+	}
 	r, err := live.New(live.Options{
+		Baseline:  baseline,
 		Workspace: workspace, RulesFile: s.rulesFile, SearchUp: s.searchUp, FallbackPath: s.fallbackPath, Managed: s.managedRules,
 		IgnoreBad: s.badFilePolicy == "ignore-with-warning", MaxBytes: s.maxRuleBytes, Stability: time.Duration(s.watchStability) * time.Millisecond,
 		Parse: s.parseOptions(), Host: host(), Policy: s.policyOptions(),
 	})
 	return r, workspace, err
+}
+
+// baseline gives the rules that stand behind every workspace's.
+func (s *settings) baseline() ([]rules.Rule, error) {
+	if !s.builtin {
+		return nil, nil
+	}
+	if s.builtinPath == "" {
+		return rules.Baseline(), nil
+	}
+	if err := live.CheckOwner(s.builtinPath); err != nil {
+		return nil, loadError(err)
+	}
+	text, err := live.ReadNamed(s.builtinPath, s.maxRuleBytes)
+	if err != nil {
+		return nil, loadError(err)
+	}
+	doc, err := rules.Parse(s.builtinPath, text, s.parseOptions())
+	if err != nil {
+		return nil, err
+	}
+	return doc.Rules, nil
 }
 
 // loadRules reads settings and rules for a command that only looks.

@@ -97,28 +97,64 @@ type app struct {
 
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "dshproxy",
-		Short:         "An egress proxy that enforces network rules, and says which rule when it refuses",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		PersistentPreRun: func(*cobra.Command, []string) {
-			a.started = true
-		},
+		Use:               "dshproxy",
+		Short:             "An egress proxy that enforces network rules, and says which rule when it refuses",
+		SilenceErrors:     true,
+		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
 	}
 	root.PersistentFlags().StringVar(&a.config, "config", "", "settings file")
 	root.PersistentFlags().StringVar(&a.work, "workspace", "", "folder whose rules apply (default: the current one)")
+	var rulesFile string
+	var managed []string
+	root.PersistentFlags().StringVar(&rulesFile, "rules", "", "rule file")
+	root.PersistentFlags().StringArrayVar(&managed, "managed", nil, "rule file that no workspace can open (repeatable)")
+	root.PersistentPreRun = func(c *cobra.Command, _ []string) {
+		a.started = true
+		a.flags = map[string]string{}
+		if c.Flags().Changed("rules") {
+			a.flags["rulesFile"] = rulesFile
+		}
+		if c.Flags().Changed("managed") {
+			a.flags["managedRules"] = strings.Join(managed, ",")
+		}
+	}
 	root.AddCommand(a.serveCommand(), a.explainCommand(), a.lintCommand(), a.allowCommand(), a.rulesCommand(),
 		a.vectorsCommand(), a.checkCommand(), a.hookCommand(), a.matchRulesCommand(), a.evaluateCommand(), a.healthcheckCommand(), a.configCommand(), a.versionCommand())
 	return root
 }
 
-// workspace gives the absolute folder whose rules apply.
+// workspace gives the absolute folder whose rules apply. It must exist: a mistyped one would judge by no rules.
 func (a *app) workspace() (string, error) {
-	if a.work != "" {
-		return absolute(a.work)
+	if a.work == "" {
+		return os.Getwd()
 	}
-	return os.Getwd()
+	dir, err := absolute(a.work)
+	if err != nil {
+		return "", err
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return "", usageError("name an existing folder", "workspace: %w", err)
+	}
+	if !info.IsDir() {
+		return "", usageError("name an existing folder", "workspace: %s is no folder", dir)
+	}
+	return dir, nil
+}
+
+// group is a command that only holds others: without one of them it is wrong usage, and never a success.
+func group(use, short string, subcommands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		hint := "see dshproxy " + use + " --help"
+		if len(args) == 0 {
+			return usageError(hint, "%s needs a subcommand", use)
+		}
+		return usageError(hint, "unknown command %q for %q", args[0], "dshproxy "+use)
+	}
+	c.AddCommand(subcommands...)
+	return c
 }
 
 // refuseInside keeps the program that dshproxy governs from changing its own policy.

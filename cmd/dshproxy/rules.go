@@ -25,7 +25,7 @@ func (a *app) rulesCommand() *cobra.Command {
 			for _, layer := range []struct {
 				name  string
 				rules []rules.Rule
-			}{{"managed", s.Managed}, {"workspace", s.Chain}} {
+			}{{"managed", s.Managed}, {"workspace", s.Chain}, {"builtin", s.Baseline}} {
 				for i := range layer.rules {
 					r := &layer.rules[i]
 					note := ""
@@ -41,10 +41,18 @@ func (a *app) rulesCommand() *cobra.Command {
 			for _, w := range s.Warnings {
 				fmt.Fprintln(a.io.err, "dshproxy: warning: "+w)
 			}
-			fmt.Fprintf(a.io.out, "%d rules in %d files, mode %s\n", len(s.Managed)+len(s.Chain), len(s.Files), s.Policy.Options().Mode)
+			fmt.Fprintf(a.io.out, "%s in %s, %d built in, mode %s\n", count(len(s.Managed)+len(s.Chain), "rule"), count(len(s.Files), "file"), len(s.Baseline), s.Policy.Options().Mode)
 			return nil
 		},
 	}
+}
+
+// count gives a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // summary shows what a rule is about in a few words.

@@ -34,8 +34,7 @@ import (
 
 func (a *app) serveCommand() *cobra.Command {
 	var listen []string
-	var metricsAddr, decisions, rulesFile, readyFile string
-	var managed []string
+	var metricsAddr, decisions, readyFile string
 	var dryRun bool
 	c := &cobra.Command{
 		Use:   "serve",
@@ -45,7 +44,6 @@ func (a *app) serveCommand() *cobra.Command {
 			if err := refuseInside("serve"); err != nil {
 				return err
 			}
-			a.flags = map[string]string{}
 			set := func(flag, path, text string) {
 				if c.Flags().Changed(flag) {
 					a.flags[path] = text
@@ -54,8 +52,6 @@ func (a *app) serveCommand() *cobra.Command {
 			set("listen", "listen", strings.Join(listen, ","))
 			set("metrics", "metrics.listen", metricsAddr)
 			set("decisions", "log.decisions", decisions)
-			set("rules", "rulesFile", rulesFile)
-			set("managed", "managedRules", strings.Join(managed, ","))
 			if dryRun {
 				a.flags["enforce"] = "false"
 			}
@@ -69,10 +65,8 @@ func (a *app) serveCommand() *cobra.Command {
 	f.StringArrayVar(&listen, "listen", nil, "address of the proxy: host:port or unix:PATH (repeatable; port 0 picks one)")
 	f.StringVar(&metricsAddr, "metrics", "", "address of metrics and health, or off")
 	f.StringVar(&decisions, "decisions", "", "decision log: a file, - for stdout, or off")
-	f.StringVar(&rulesFile, "rules", "", "rule file")
-	f.StringArrayVar(&managed, "managed", nil, "rule file that no workspace can open (repeatable)")
 	f.StringVar(&readyFile, "ready-file", "", "file that gets the addresses as JSON once the proxy listens")
-	f.BoolVar(&dryRun, "dry-run", false, "record what the policy would refuse, and refuse nothing of it")
+	f.BoolVar(&dryRun, "dry-run", false, "record what rules and mode would refuse, and let it pass; special-use addresses stay closed")
 	return c
 }
 
@@ -113,7 +107,7 @@ func (a *app) serve(ctx context.Context, readyFile string) error {
 	defer closeSink()
 	v := &service{settings: s, log: logger, rules: rules, own: &proxy.Own{}, registry: prometheus.NewRegistry(), failed: make(chan error, 8)}
 	if sink != nil {
-		v.decision = decisionlog.NewLog(decisionlog.NewWriter(sink))
+		v.decision = decisionlog.NewLog(decisionlog.NewWriter(&reportingSink{sink: sink, log: logger}))
 		defer v.decision.Close()
 	}
 	v.wire(workspace)
@@ -355,7 +349,11 @@ func (v *service) announce(w io.Writer, workspace string, listeners []proxy.List
 		line += " metrics=" + addresses["metrics"]
 	}
 	o := s.Policy.Options()
-	line += fmt.Sprintf(" rules=%d mode=%s unlisted=%s", len(s.Chain)+len(s.Managed), o.Mode, o.Unlisted)
+	line += fmt.Sprintf(" rules=%d", len(s.Chain)+len(s.Managed))
+	if n := len(s.Baseline); n > 0 {
+		line += fmt.Sprintf(" (+%d builtin)", n)
+	}
+	line += fmt.Sprintf(" mode=%s unlisted=%s", o.Mode, o.Unlisted)
 	fmt.Fprintln(w, line)
 	for _, sentence := range v.notEnforced(workspace) {
 		fmt.Fprintln(w, sentence)
@@ -381,6 +379,25 @@ func address(l net.Listener) string {
 	return l.Addr().String()
 }
 
+// reportingSink tells the operator when the decision log cannot be written, and when it can again.
+type reportingSink struct {
+	sink    io.Writer
+	log     *slog.Logger
+	failing bool
+}
+
+func (s *reportingSink) Write(p []byte) (int, error) {
+	n, err := s.sink.Write(p)
+	switch {
+	case err != nil && !s.failing:
+		s.log.Error("the decision log cannot be written, records are lost", "error", err)
+	case err == nil && s.failing:
+		s.log.Info("the decision log is written again")
+	}
+	s.failing = err != nil
+	return n, err
+}
+
 // notEnforced has a sentence for each thing that a user might think is enforced and is not.
 func (v *service) notEnforced(workspace string) []string {
 	s, o := v.rules.Current(), v.rules.Current().Policy.Options()
@@ -394,12 +411,7 @@ func (v *service) notEnforced(workspace string) []string {
 	if o.Mode == netrule.AllowAll {
 		out = append(out, "allow-all mode: only deny rules and the address guard refuse")
 	}
-	for i := range s.Files {
-		if !s.Files[i].Managed {
-			out = append(out, "rules are advisory: a program of the same user can edit them, and can connect without the proxy")
-			break
-		}
-	}
+	out = append(out, "rules are advisory: a program of the same user can edit them, and can connect without the proxy")
 	return append(out, "tunnels are judged by the name that CONNECT asks for; the TLS inside is not looked at")
 }
 

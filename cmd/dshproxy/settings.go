@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,8 @@ type settings struct {
 	caseInsensitivePaths           bool
 	watchStability                 int
 	selfProtect, explain           string
+	builtin                        bool
+	builtinPath                    string
 	mode, sandbox, autoFallback    string
 	unlisted, loopback, guard      string
 	defaultPorts                   []netrule.PortRange
@@ -88,6 +91,8 @@ func (s *settings) table() []setting {
 		{"watch", (*boolValue)(&s.watch), "reload changed rule files"},
 		{"watchStabilityThresholdMs", (*intValue)(&s.watchStability), "milliseconds between two equal reads"},
 		{"enforce", (*boolValue)(&s.enforce), "false is dry run: refusals of the policy are only recorded"},
+		{"builtin.enabled", (*boolValue)(&s.builtin), "judge tool calls by the built-in rules too, behind the workspace's"},
+		{"builtin.path", (*stringValue)(&s.builtinPath), "rule file in the place of the built-in rules"},
 		{"selfProtect", enum(&s.selfProtect, "on", "off"), "deny tool calls that would change rules or client settings"},
 		{"explain", enum(&s.explain, "auto", "full", "code"), "how much denials tell; auto is full on loopback and unix listeners"},
 		{"network.mode", enum(&s.mode, "deny-all", "whitelist", "allow-all", "auto"), "what happens to targets that no rule decides"},
@@ -135,14 +140,14 @@ func (s *settings) table() []setting {
 // later are keys of the format that this version does not have. They are refused by name: a setting that is silently
 // ignored would fail open.
 var later = []string{
-	"workspaceRules", "maxCachedWorkspaces", "audit", "builtin.", "dialects", "network.sni", "network.proxyMaxRecent",
+	"workspaceRules", "maxCachedWorkspaces", "audit", "dialects", "network.sni", "network.proxyMaxRecent",
 	"network.noProxy", "network.upstream", "admin.", "dns.cache", "dns.stale", "limits.dials", "identity.", "ask.", "inspect.", "log.onDrop",
 }
 
 func (s *settings) setDefaults() {
 	*s = settings{
 		rulesFile: live.DefaultRulesFile, badFilePolicy: "fail", patternMode: "glob", maxRules: 256, maxGlobStars: 2, maxRuleBytes: 16 << 20,
-		caseInsensitivePaths: runtime.GOOS == "windows", watch: true, watchStability: 200, enforce: true, selfProtect: "on", explain: "auto",
+		caseInsensitivePaths: runtime.GOOS == "windows", watch: true, watchStability: 200, enforce: true, builtin: true, selfProtect: "on", explain: "auto",
 		mode: "whitelist", autoFallback: "deny-all", unlisted: "deny", loopback: "policy", guard: "filter",
 		defaultPorts: []netrule.PortRange{{Lo: 1, Hi: 65535}}, proxyBind: "127.0.0.1", proxyPort: 3128, allowHostAction: true,
 		metricsListen: "127.0.0.1:9128", dnsServers: []string{"system"}, dnsTimeout: 2 * time.Second,
@@ -178,6 +183,9 @@ func (s *settings) load(configFlag string, flags map[string]string) error {
 	if err := s.loadFile(configFlag); err != nil {
 		return err
 	}
+	if err := s.unknownVariable(os.Environ()); err != nil {
+		return err
+	}
 	for _, k := range s.table() {
 		name := envName(k.path)
 		text := os.Getenv(name)
@@ -200,6 +208,28 @@ func (s *settings) load(configFlag string, flags map[string]string) error {
 		s.origins[k.path] = "flag"
 	}
 	return s.validate()
+}
+
+// unknownVariable refuses variables of ours that mean nothing: a setting that silently does nothing fails open.
+// Kubernetes sets some for a service of our name.
+func (s *settings) unknownVariable(environ []string) error {
+	known := []string{"DSHPROXY_CONFIG", "DSHPROXY_INSIDE"}
+	for _, k := range s.table() {
+		known = append(known, envName(k.path))
+	}
+	for _, e := range environ {
+		name, text, _ := strings.Cut(e, "=")
+		if !strings.HasPrefix(name, "DSHPROXY_") || text == "" || slices.Contains(known, name) ||
+			strings.HasPrefix(name, "DSHPROXY_SERVICE_") || strings.HasPrefix(name, "DSHPROXY_PORT") {
+			continue
+		}
+		hint := "dshproxy config show lists the settings; network.defaultPorts is DSHPROXY_NETWORK_DEFAULT_PORTS"
+		if near := tree.Nearest(name, known); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		return usageError(hint, "unknown variable %s", name)
+	}
+	return nil
 }
 
 // configPath finds the settings file; empty when there is none. It is never looked for in a workspace.

@@ -65,7 +65,7 @@ func shown(s *settings, path string) string {
 // wantDefaults are those of operations.md §2, as config show prints them.
 var wantDefaults = map[string]string{
 	"rulesFile": ".dsh/rules.yaml", "searchUp": "false", "fallbackPath": "", "managedRules": "[]", "badFilePolicy": "fail", "maxRules": "256",
-	"maxRuleBytes": "16MiB", "maxGlobStars": "2", "patternMode": "glob", "watch": "true", "watchStabilityThresholdMs": "200", "enforce": "true", "selfProtect": "on", "explain": "auto",
+	"maxRuleBytes": "16MiB", "maxGlobStars": "2", "patternMode": "glob", "watch": "true", "watchStabilityThresholdMs": "200", "enforce": "true", "builtin.enabled": "true", "builtin.path": "", "selfProtect": "on", "explain": "auto",
 	"network.mode": "whitelist", "network.sandbox": "", "network.autoFallback": "deny-all", "network.unlisted": "deny", "network.loopback": "policy",
 	"network.defaultPorts": "any", "network.guard": "filter", "network.privateAllowed": "[]", "network.internal": "[]", "network.nat64Prefixes": "[]",
 	"network.proxyBind": "127.0.0.1", "network.proxyPort": "3128", "network.allowHostAction": "true", "listen": "[]", "metrics.listen": "127.0.0.1:9128",
@@ -358,7 +358,7 @@ func TestSettingsListen(t *testing.T) {
 
 // TestSettingsLaterKeys: every key of operations.md §2 is either known or refused by name; none is ignored.
 func TestSettingsLaterKeys(t *testing.T) {
-	for _, path := range strings.Fields(`workspaceRules maxCachedWorkspaces audit builtin.enabled builtin.path dialects
+	for _, path := range strings.Fields(`workspaceRules maxCachedWorkspaces audit dialects
 		network.sni network.proxyMaxRecent network.noProxy network.upstreamProxy network.upstreamResolve network.upstreamOnly network.upstreamBypass
 		admin.listen admin.page admin.hosts dns.cache dns.stale limits.dials
 		identity.tokens identity.peers identity.certificates identity.sources identity.listeners
@@ -503,7 +503,7 @@ func TestSettingsFileMissingOrLarge(t *testing.T) {
 // changed has a value for every key that is not its default.
 var changed = map[string]string{
 	"rulesFile": "policy/r.yaml", "searchUp": "true", "fallbackPath": "/fallback.yaml", "managedRules": "[/a.yaml, /b.yaml]", "badFilePolicy": "ignore-with-warning", "maxRules": "7",
-	"maxRuleBytes": "3KiB", "maxGlobStars": "5", "patternMode": "regex", "caseInsensitivePaths": "true", "watch": "false", "watchStabilityThresholdMs": "0", "enforce": "false", "selfProtect": "'off'", "explain": "code",
+	"maxRuleBytes": "3KiB", "maxGlobStars": "5", "patternMode": "regex", "caseInsensitivePaths": "true", "watch": "false", "watchStabilityThresholdMs": "0", "enforce": "false", "builtin.enabled": "false", "builtin.path": "/baseline.yaml", "selfProtect": "'off'", "explain": "code",
 	"network.mode": "auto", "network.sandbox": "read-only", "network.autoFallback": "allow-all", "network.unlisted": "ask", "network.loopback": "allow",
 	"network.defaultPorts": "[80, 443, 8000-9000]", "network.guard": "refuse", "network.privateAllowed": "[10.0.0.0/8, 'fd00::/8']", "network.internal": "[198.18.0.0/15]", "network.nat64Prefixes": "['64:ff9b:1::/48']",
 	"network.proxyBind": "'::1'", "network.proxyPort": "0", "network.allowHostAction": "false", "listen": "['127.0.0.1:1']", "metrics.listen": "off",

@@ -79,6 +79,12 @@ func (r *Rules) Allow(req AllowRequest) (AllowResult, error) {
 	if err != nil {
 		return result, err
 	}
+	if !req.Remove {
+		// A rule that changes nothing would only mislead.
+		if result.Verdict = r.decide(next, q, req.Addrs); result.Verdict.Action != netrule.Allow {
+			return result, nil
+		}
+	}
 	if err := folder.write(edited); err != nil {
 		return result, err
 	}

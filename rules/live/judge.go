@@ -41,7 +41,7 @@ func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
 	for _, l := range []struct {
 		name  string
 		chain []rules.Rule
-	}{{"managed", s.Managed}, {"workspace", s.Chain}} {
+	}{{"managed", s.Managed}, {"workspace", s.calls}} {
 		m, err := rules.NewRuleset(l.chain).Match(c)
 		if err != nil {
 			return Verdict{}, err
@@ -51,7 +51,11 @@ func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			continue
 		}
 		v.Passthrough, v.Action, v.Code = false, m.Action, codeOf(m.Action)
-		v.Rule = netrule.RuleRef{File: m.Rule.File, Line: m.Rule.Line, Index: m.Index, Reason: m.Rule.Reason, Layer: l.name}
+		layer := l.name
+		if l.name == "workspace" && m.Index >= len(s.Chain) {
+			layer = "builtin"
+		}
+		v.Rule = netrule.RuleRef{File: m.Rule.File, Line: m.Rule.Line, Index: m.Index, Reason: m.Rule.Reason, Layer: layer}
 		v.Reason, v.Network = m.Rule.Reason, m.Rule.Match.Network != nil
 		connects = m.Rule.DecidesConnections(c.Host)
 	}

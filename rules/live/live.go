@@ -46,6 +46,9 @@ type Options struct {
 	// Stability is how far apart two equal reads must be before a change is taken.
 	Stability time.Duration
 
+	// Baseline are rules that judge tool calls behind the workspace's own.
+	Baseline []rules.Rule
+
 	Parse  rules.Options
 	Host   rules.Host
 	Policy netrule.Options
@@ -67,6 +70,8 @@ type Snapshot struct {
 	Policy   *netrule.Policy
 	Chain    []rules.Rule // the workspace's, merged
 	Managed  []rules.Rule
+	Baseline []rules.Rule // the built-in rules; they judge tool calls behind the workspace's
+	calls    []rules.Rule // Chain and Baseline
 	Files    []File
 	Hash     string // of the bytes of all files
 	Warnings []string
@@ -259,6 +264,8 @@ func (r *Rules) compile(texts []text, ignoreBad bool) (*Snapshot, error) {
 	if s.Managed, err = rules.ParseChain(managed, r.opts.Parse); err != nil {
 		return nil, err
 	}
+	s.Baseline = r.opts.Baseline
+	s.calls = slices.Concat(s.Chain, s.Baseline)
 	opts := r.opts.Policy
 	if dropped {
 		// The dropped file may have held the denials that made the mode safe.
