@@ -32,13 +32,18 @@ func (a *app) checkCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return a.check(&f) },
 	}
+	f.register(c)
+	c.Flags().StringArrayVar(&f.agents, "agent", nil, "identity of the caller (repeatable)")
+	return c
+}
+
+// register adds the flags that describe a call.
+func (f *checkFlags) register(c *cobra.Command) {
 	c.Flags().StringVar(&f.tool, "tool", "", "name of the tool")
 	c.Flags().StringVar(&f.args, "args", "", "arguments, a JSON object")
 	c.Flags().StringVar(&f.cwd, "cwd", "", "folder that relative paths of the call start from")
 	c.Flags().StringVar(&f.platform, "platform", "", "platform that when looks at (default: this one)")
-	c.Flags().StringArrayVar(&f.agents, "agent", nil, "identity of the caller (repeatable)")
 	c.Flags().StringArrayVar(&f.env, "env", nil, "variable that when looks at, as K=V; instead of the environment (repeatable)")
-	return c
 }
 
 // maxCallBytes bounds a call on standard input.

@@ -21,23 +21,35 @@ type explainFlags struct {
 	resolve []string
 	lookup  bool
 	asJSON  bool
-	agents  []string
+	call    checkFlags // of a tool call instead of a target
 }
 
 func (a *app) explainCommand() *cobra.Command {
 	var f explainFlags
 	c := &cobra.Command{
-		Use:   "explain TARGET...",
-		Short: "The verdict for a URL, host:port or address, and what every rule had to do with it",
+		Use:   "explain TARGET... | explain --tool NAME --args JSON",
+		Short: "The verdict for a URL, host:port, address or tool call, and what every rule had to do with it",
 		Example: "  dshproxy explain https://api.example.com/\n" +
-			"  dshproxy explain db.corp.test:5432 --resolve db.corp.test=10.0.0.5",
-		Args: cobra.MinimumNArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return a.explain(c.Context(), args, &f) },
+			"  dshproxy explain db.corp.test:5432 --resolve db.corp.test=10.0.0.5\n" +
+			`  dshproxy explain --tool bash --args '{"command": "curl https://api.example.com/"}'`,
+		Args: func(c *cobra.Command, args []string) error {
+			if f.call.tool != "" {
+				return cobra.NoArgs(c, args)
+			}
+			return cobra.MinimumNArgs(1)(c, args)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if f.call.tool != "" {
+				return a.explainCall(&f)
+			}
+			return a.explain(c.Context(), args, &f)
+		},
 	}
 	c.Flags().StringArrayVar(&f.resolve, "resolve", nil, "addresses of a name, as host=addr[,addr] (repeatable)")
 	c.Flags().BoolVar(&f.lookup, "lookup", false, "ask DNS for the addresses")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print JSON")
-	c.Flags().StringArrayVar(&f.agents, "agent", nil, "identity to judge for (repeatable)")
+	c.Flags().StringArrayVar(&f.call.agents, "agent", nil, "identity to judge for (repeatable)")
+	f.call.register(c)
 	return c
 }
 
@@ -102,7 +114,7 @@ func (a *app) explainOne(ctx context.Context, rules *live.Rules, arg string, ans
 	}
 	e.target = target
 	policy := rules.Current().Policy
-	q := netrule.Query{Target: target, Agents: f.agents}
+	q := netrule.Query{Target: target, Agents: f.call.agents}
 	addrs := answers[target.Host]
 	if target.IsLocalhost() {
 		addrs = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}

@@ -23,6 +23,26 @@ type Verdict struct {
 	Network bool
 }
 
+// CallLayer is a chain that judges tool calls.
+type CallLayer struct {
+	Rules []rules.Rule
+	name  string
+	own   int // rules behind these are the baseline's
+}
+
+// NameOf gives the layer that the rule of an index belongs to: "managed", "workspace" or "builtin".
+func (l CallLayer) NameOf(index int) string {
+	if index >= l.own {
+		return "builtin"
+	}
+	return l.name
+}
+
+// CallLayers gives the chains that judge tool calls; the baseline stands at the end of the workspace's.
+func (s *Snapshot) CallLayers() []CallLayer {
+	return []CallLayer{{s.Managed, "managed", len(s.Managed)}, {s.calls, "workspace", len(s.Chain)}}
+}
+
 // Judge decides a tool call: the floor, then every layer in its own order, deny before ask before allow. A call of a web
 // tool to one URL that no rule of its own decides is judged as the connection that it makes, with the same verdict, code
 // and rule as at the proxy. An error means that the arguments are no JSON; the caller must refuse the call.
@@ -38,11 +58,8 @@ func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
 	}
 	v := Verdict{Passthrough: true}
 	connects := true // no rule that judges tool calls alone has decided
-	for _, l := range []struct {
-		name  string
-		chain []rules.Rule
-	}{{"managed", s.Managed}, {"workspace", s.calls}} {
-		m, err := rules.NewRuleset(l.chain).Match(c)
+	for _, l := range s.CallLayers() {
+		m, err := rules.NewRuleset(l.Rules).Match(c)
 		if err != nil {
 			return Verdict{}, err
 		}
@@ -51,11 +68,7 @@ func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			continue
 		}
 		v.Passthrough, v.Action, v.Code = false, m.Action, codeOf(m.Action)
-		layer := l.name
-		if l.name == "workspace" && m.Index >= len(s.Chain) {
-			layer = "builtin"
-		}
-		v.Rule = netrule.RuleRef{File: m.Rule.File, Line: m.Rule.Line, Index: m.Index, Reason: m.Rule.Reason, Layer: layer}
+		v.Rule = netrule.RuleRef{File: m.Rule.File, Line: m.Rule.Line, Index: m.Index, Reason: m.Rule.Reason, Layer: l.NameOf(m.Index)}
 		v.Reason, v.Network = m.Rule.Reason, m.Rule.Match.Network != nil
 		connects = m.Rule.DecidesConnections(c.Host)
 	}

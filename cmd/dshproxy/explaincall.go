@@ -1,0 +1,69 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"text/tabwriter"
+
+	"dshproxy/rules"
+)
+
+// explainCall prints the verdict of a tool call with a line a rule, as check decides it.
+func (a *app) explainCall(f *explainFlags) error {
+	c, err := a.call(&f.call)
+	if err != nil {
+		return err
+	}
+	loaded, workspace, err := a.loadRules()
+	if err != nil {
+		return err
+	}
+	c.Workspace = workspace
+	s := loaded.Current()
+	v, err := s.Judge(c, a.settings.selfProtect == "on")
+	if err != nil {
+		return usageError("the arguments are a JSON object", "arguments: %w", err)
+	}
+	answer := struct {
+		jsonCheck
+		Trace []jsonRule `json:"trace"`
+	}{checkJSON(&v), []jsonRule{}}
+	for _, l := range s.CallLayers() {
+		_, lines, err := rules.NewRuleset(l.Rules).Explain(c)
+		if err != nil {
+			return err
+		}
+		for _, line := range lines {
+			answer.Trace = append(answer.Trace, jsonRule{line.Rule.File, line.Rule.Line, line.Index, l.NameOf(line.Index), line.Rule.Action, string(line.Outcome), line.Failed, ""})
+		}
+	}
+	if f.asJSON {
+		enc := json.NewEncoder(a.io.out)
+		enc.SetIndent("", "  ")
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(answer); err != nil {
+			return err
+		}
+		return exitFor(&v)
+	}
+	verdict := fmt.Sprintf("%s: %s (%s)", c.Tool, answer.Action, answer.Code)
+	if answer.Reason != "" {
+		verdict += ": " + oneParagraph(answer.Reason)
+	}
+	fmt.Fprintln(a.io.out, verdict)
+	table := tabwriter.NewWriter(a.io.out, 0, 8, 2, ' ', 0)
+	for _, l := range answer.Trace {
+		what := l.Outcome
+		if l.Failed != "" {
+			what += ": " + l.Failed
+		}
+		fmt.Fprintf(table, "  %s\t%d\t%s:%d\t%s\t%s\n", l.Layer, l.Index+1, relative(workspace, l.File), l.Line, l.Action, what)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if answer.Unparsed {
+		fmt.Fprintln(a.io.out, "  the command does not parse as shell text as a whole; the rest was read word by word")
+	}
+	return exitFor(&v)
+}
