@@ -122,6 +122,20 @@ func (p *Policy) Decide(q Query) Decision {
 	return d
 }
 
+// DecideOffline is Decide for who makes no lookup: the addresses of localhost are known without one.
+func (p *Policy) DecideOffline(q Query) Decision {
+	d := p.Decide(q)
+	if d.Action == Allow && q.Target.IsLocalhost() {
+		return p.DecideAddrs(q, LocalhostAddrs(), nil)
+	}
+	return d
+}
+
+// LocalhostAddrs are what localhost and the names below it mean (RFC 6761 §6.3).
+func LocalhostAddrs() []netip.Addr {
+	return []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+}
+
 // verdict collects what the layers say.
 type verdict struct {
 	decided    bool

@@ -34,6 +34,17 @@ func (f *facts) commandTexts() []commandText {
 			f.commands = append(f.commands, commandText{words: v.strings()})
 		}
 	})
+	size := 0
+	for _, c := range f.commands {
+		size += len(c.text) + 16 // the least that a command costs
+		f.tooMuch = f.tooMuch || len(c.text) > maxShellText
+		for _, w := range c.words {
+			size += len(w) + 16
+		}
+	}
+	if f.tooMuch || size > maxShellWork || len(f.commands) > maxViews {
+		f.tooMuch, f.commands = true, nil
+	}
 	var all []simpleCommand
 	for _, c := range f.commands {
 		if c.words == nil {
@@ -49,6 +60,8 @@ type simpleCommand struct {
 	word      string
 	args      []string
 	redirects []string
+	writes    []string // the redirects that write, as far as the view knows
+	doc       bool     // it stands in a here-document
 }
 
 func (c *simpleCommand) tokens() []string { return append(slices.Clip(c.args), c.redirects...) }

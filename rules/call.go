@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"errors"
 	"slices"
 
 	"dshproxy/netrule"
@@ -59,7 +60,7 @@ func NewRuleset(chain []Rule) *Ruleset { return &Ruleset{chain} }
 func (s *Ruleset) Rules() []Rule { return s.rules }
 
 // Match judges a call: rules in order, the first whose every dimension holds decides. An error means that the arguments
-// are no JSON, and the caller must refuse the call.
+// are no JSON or too much to be looked at as a whole, and the caller must refuse the call.
 func (s *Ruleset) Match(c Call) (Verdict, error) {
 	f, err := newFacts(&c)
 	if err != nil {
@@ -68,10 +69,10 @@ func (s *Ruleset) Match(c Call) (Verdict, error) {
 	for i := range s.rules {
 		r := &s.rules[i]
 		if r.Enabled && r.failsCall(f) == "" {
-			return Verdict{Matched: true, Action: r.Action, Index: i, Rule: r, Unparsed: f.unparsed()}, nil
+			return Verdict{Matched: true, Action: r.Action, Index: i, Rule: r, Unparsed: f.unparsed()}, f.err()
 		}
 	}
-	return Verdict{Unparsed: f.unparsed()}, nil
+	return Verdict{Unparsed: f.unparsed()}, f.err()
 }
 
 // CallLine is one rule of the explanation of a call.
@@ -109,13 +110,14 @@ func (s *Ruleset) Explain(c Call) (Verdict, []CallLine, error) {
 		lines[i] = l
 	}
 	v.Unparsed = f.unparsed()
-	return v, lines, nil
+	return v, lines, f.err()
 }
 
 // facts are what rules ask about a call, each found out once and only when a rule asks.
 type facts struct {
-	call *Call
-	args arg
+	call    *Call
+	args    arg
+	tooMuch bool
 
 	pathsDone bool
 	paths     []string
@@ -133,6 +135,7 @@ type facts struct {
 	targetsDone bool
 	targets     []netrule.Target // as the format has them
 	moreDone    bool
+	loose       []netrule.Target // what may as well be something else, for deny and ask rules alone
 	more        []netrule.Target // what only deny and ask rules look at, or must be covered by an allow
 }
 
@@ -142,6 +145,16 @@ func newFacts(c *Call) (*facts, error) {
 		return nil, err
 	}
 	return &facts{call: c, args: args}, nil
+}
+
+// errTooMuch is a call that cannot be judged whole. What is not looked at would pass.
+var errTooMuch = errors.New("the call is too long or too deeply nested to be judged")
+
+func (f *facts) err() error {
+	if f.views.tooMuch || f.tooMuch {
+		return errTooMuch
+	}
+	return nil
 }
 
 func (f *facts) unparsed() bool { return f.viewsDone && f.views.unparsed }

@@ -9,77 +9,157 @@ import (
 // The floor is below every rule file: a governed program may not change the rules that govern it. It sees only what a
 // call says; a program of its own that runs as the same user needs an isolation that the file system enforces.
 
-const floorPolicy = "the policy protects itself: rules and client settings are changed by the operator"
+const (
+	floorPolicy   = "the policy protects itself: rules and client settings are changed by the operator"
+	floorOperator = "the policy protects itself: this command is for the operator"
+)
 
-// Floor gives the reason why a call is denied whatever the rules say, or an empty text.
+// Floor gives the reason why a call is denied whatever the rules say, or an empty text. An error means that the call
+// cannot be looked at, and the caller must refuse it.
 func Floor(c Call) (reason string, err error) {
 	f, err := newFacts(&c)
 	if err != nil {
 		return "", err
 	}
-	if writes(c.Tool) || writes(c.Alias) {
-		touched := false
-		f.args.walkKeys(0, func(key string, v *arg) {
-			if isOneOf(key, pathKeys) || key == "notebook_path" {
-				touched = touched || slices.ContainsFunc(v.strings(), isPolicyFile)
-			}
-		})
-		if touched {
-			return floorPolicy, nil
-		}
+	if !onlyReads(c.Tool) && f.args.anyString(func(s string) bool { return namesPolicy(s, c.Cwd) }) {
+		return floorPolicy, nil
 	}
-	for _, cmd := range f.shellViews().commands {
+	v := f.shellViews()
+	for i := range v.commands {
+		cmd := &v.commands[i]
 		switch {
-		case slices.ContainsFunc(cmd.redirects, isPolicyFile),
-			slices.Contains(writingCommands, cmd.word) && slices.ContainsFunc(cmd.args, isPolicyFile):
+		case cmd.doc:
+		case slices.ContainsFunc(cmd.writes, func(s string) bool { return isPolicyFile(s, c.Cwd) }), changesPolicy(cmd, c.Cwd):
 			return floorPolicy, nil
-		case strings.TrimSuffix(strings.ToLower(cmd.word), ".exe") == "dshproxy" && slices.ContainsFunc(cmd.args, isOperatorCommand):
-			return "the policy protects itself: this command is for the operator", nil
+		case cmd.word == "dshproxy" && changesAsOperator(cmd.args):
+			return floorOperator, nil
 		}
 	}
-	return "", nil
+	return "", f.err()
 }
 
-// writes guesses from a tool's name that it may change files.
-func writes(tool string) bool {
+// onlyReads tells from a tool's name that its arguments change no file; what a shell does is seen in its commands.
+func onlyReads(tool string) bool {
 	tool = strings.ToLower(tool)
-	return slices.ContainsFunc([]string{"edit", "write", "patch", "create", "delete", "move", "rename", "replace", "save"},
-		func(part string) bool { return strings.Contains(tool, part) })
+	return tool == "bash" || tool == "pwsh" || slices.ContainsFunc([]string{"read", "glob", "grep", "ls", "list", "view", "search", "fetch", "get", "find", "task", "agent", "todo", "think"},
+		func(part string) bool { return strings.HasPrefix(tool, part) || strings.HasSuffix(tool, "_"+part) })
 }
 
-// writingCommands change the files that they are given.
-var writingCommands = []string{
-	"chattr", "chmod", "chown", "cp", "dd", "ed", "ex", "git", "install", "ln", "mkdir", "mv", "patch", "perl", "python", "python3", "node",
-	"rm", "rmdir", "rsync", "ruby", "scp", "sed", "setfacl", "tar", "tee", "touch", "truncate", "unlink", "unzip", "vi", "vim", "yq",
+// anyString reports whether some string of a value, at any depth, is a hit.
+func (a *arg) anyString(hit func(string) bool) bool {
+	return a.kind == argString && hit(a.text) || slices.ContainsFunc(a.items, func(item arg) bool { return item.anyString(hit) })
 }
 
-func isOperatorCommand(arg string) bool {
-	switch arg {
-	case "allow", "trust", "approvals", "serve":
-		return true
-	default:
-		return false
+// namesPolicy reports an argument that is the path of a policy file, or a patch of one.
+func namesPolicy(s, cwd string) bool {
+	const longestPath = 4096
+	if len(s) <= longestPath && !strings.Contains(s, "\n") {
+		return isPolicyFile(s, cwd)
 	}
+	for line := range strings.Lines(s) {
+		line = strings.TrimSpace(line)
+		for _, mark := range []string{"*** Update File:", "*** Add File:", "*** Delete File:", "*** Move to:", "+++ ", "--- "} {
+			if rest, ok := strings.CutPrefix(line, mark); ok && isPolicyFile(strings.TrimSpace(rest), cwd) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// readers leave the files alone that they are given.
+const readers = " cat less more head tail tac nl grep egrep fgrep rg ag ls ll tree stat file wc diff cmp md5sum sha256sum sha1sum cksum od xxd hexdump bat jq test [ [[ realpath readlink basename dirname " +
+	"echo printf true : source . export open code pytest go npm node make dshproxy "
+
+// changesPolicy reports a command that names a policy file and is not known to leave it alone.
+func changesPolicy(c *simpleCommand, cwd string) bool {
+	named := func(args []string) bool {
+		return slices.ContainsFunc(args, func(s string) bool { return isPolicyFile(s, cwd) })
+	}
+	has := func(options ...string) bool {
+		return slices.ContainsFunc(c.args, func(a string) bool {
+			return slices.ContainsFunc(options, func(o string) bool {
+				return a == o || len(o) > 2 && strings.HasPrefix(a, o) || len(o) == 2 && len(a) > 2 && a[0] == '-' && a[1] != '-' && strings.IndexByte(a, o[1]) > 0
+			})
+		})
+	}
+	switch {
+	case !named(c.args) || isOneOf(c.word, readers):
+		return false
+	case isOneOf(c.word, " sed gsed perl yq "):
+		return has("-i", "--in-place")
+	case c.word == "awk" || c.word == "gawk":
+		return has("-i")
+	case c.word == "find":
+		return has("-delete", "-exec", "-ok", "-fprint", "-fls")
+	case c.word == "sort":
+		return has("-o", "--output")
+	case c.word == "git":
+		return !slices.ContainsFunc(c.args, func(a string) bool {
+			return isOneOf(a, " diff log show status grep blame add commit check-ignore ls-files cat-file rev-parse ")
+		})
+	case isOneOf(c.word, " cp rsync scp install ln "):
+		// The last one is written; so is what -t names.
+		return len(c.args) == 0 || isPolicyFile(c.args[len(c.args)-1], cwd) || has("-t", "--target-directory", "--delete", "--remove-source-files")
+	case c.word == "tar":
+		return !slices.ContainsFunc(c.args[:1], func(a string) bool {
+			return strings.Contains(strings.TrimLeft(a, "-"), "c") || strings.Contains(a, "t")
+		})
+	default:
+		return true
+	}
+}
+
+// changesAsOperator reports the subcommands that change what is allowed.
+func changesAsOperator(args []string) bool {
+	for _, a := range args {
+		switch {
+		case strings.HasPrefix(a, "-"):
+		case isOneOf(a, " explain check help rules lint test version vectors config healthcheck completion evaluate match-rules hook diff learn schema "):
+			return false
+		case isOneOf(a, " allow trust approvals serve "):
+			return !slices.Contains(args, "--help") && !slices.Contains(args, "-h")
+		}
+	}
+	return false
 }
 
 // isPolicyFile reports a path that names rules, settings of dshproxy or settings of the client, wherever it lies. Case
-// does not count: some file systems fold it.
-func isPolicyFile(name string) bool {
-	name = strings.ToLower(strings.ReplaceAll(name, `\`, "/"))
+// does not count: some file systems fold it. A pattern that may name them counts too.
+func isPolicyFile(name, cwd string) bool {
+	name = strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), `\`, "/"))
 	if _, value, ok := strings.Cut(name, "="); ok && !strings.Contains(value, "=") {
 		name = value // of=FILE, --output=FILE
+	}
+	if len(name) > 2 && name[0] == '-' && name[1] != '-' {
+		name = name[2:] // -oFILE
+	}
+	name = strings.TrimPrefix(name, "@")
+	if cwd != "" && name != "" && !path.IsAbs(name) {
+		name = path.Join(strings.ToLower(cwd), name)
 	}
 	segments := strings.Split(path.Clean(name), "/")
 	for i, s := range segments {
 		last := i == len(segments)-1
 		switch {
-		case s == ".dsh":
+		case s == ".dsh" || strings.HasPrefix(s, ".d") && strings.ContainsAny(s, "*?[{") && mayBe(s, ".dsh"):
 			return true
-		case s == ".claude" && (last || strings.HasPrefix(segments[i+1], "settings") && strings.HasSuffix(segments[i+1], ".json")):
+		case s == ".claude" && last:
+			return true
+		case s == ".claude" && strings.HasPrefix(segments[i+1], "settings") && strings.HasSuffix(segments[i+1], ".json"):
 			return true
 		case s == "dshproxy" && !last && strings.HasSuffix(segments[len(segments)-1], ".yaml") && (i == 0 || segments[i-1] == "etc" || segments[i-1] == ".config"):
 			return true
 		}
 	}
 	return false
+}
+
+// mayBe reports whether a shell pattern can stand for a name.
+func mayBe(pattern, name string) bool {
+	if strings.ContainsAny(pattern, "{") {
+		return true
+	}
+	ok, err := path.Match(pattern, name)
+	return err != nil || ok
 }

@@ -32,7 +32,7 @@ type arg struct {
 }
 
 // maxArgs bounds the values of one call.
-const maxArgs = 1 << 17
+const maxArgs = 1 << 16
 
 var errTooManyArgs = errors.New("the call has too many values")
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"mvdan.cc/sh/v3/expand"
 	"mvdan.cc/sh/v3/syntax"
 )
 
@@ -15,13 +16,20 @@ type shellViews struct {
 	// words are all decoded words, for the targets in them.
 	words    []string
 	unparsed bool
+
+	signatures map[string]bool // those in pipelines
+	parsed     map[string]bool // texts inside texts that have been looked at
+	work       int             // bytes parsed and words walked
+	tooMuch    bool            // the call cannot be looked at as a whole
 }
 
 const (
-	maxShellText  = 256 << 10 // longer text is split by words alone: the parser is not linear enough for a hostile megabyte
-	maxShellDepth = 64        // of brackets and substitutions, and of text inside text
+	maxShellText  = 128 << 10 // of one text; Linux takes no longer argument
+	maxShellWork  = 512 << 10 // bytes parsed and words walked, texts inside texts included
+	maxShellDepth = 500       // of brackets and substitutions: the parser recurses
+	maxInnerTexts = 64        // texts inside texts, such as sh -c 'sh -c …'
 	maxWrappers   = 16        // around one command that are views of their own
-	maxViews      = 20_000    // simple commands of one call
+	maxViews      = 20_000    // simple commands, and signatures of pipelines
 )
 
 func (f *facts) shellViews() *shellViews {
@@ -29,28 +37,42 @@ func (f *facts) shellViews() *shellViews {
 		return &f.views
 	}
 	f.viewsDone = true
+	v := &f.views
+	v.signatures, v.parsed = map[string]bool{}, map[string]bool{}
 	for _, c := range f.commandTexts() {
 		switch {
+		case v.tooMuch || !v.spend(len(c.text)):
 		case c.words != nil:
-			f.views.addWords(c.words, nil, 0)
-			f.views.pipelines = append(f.views.pipelines, baseName(c.words[0]))
+			v.addWords(c.words, simpleCommand{}, 0)
 		case f.call.Tool == "pwsh":
-			f.views.addLexical(c.text)
+			v.addLexical(c.text, 0, false)
 		default:
-			f.views.addText(c.text, 0)
+			v.addText(c.text, 0, false)
 		}
 	}
-	return &f.views
+	return v
 }
 
-// addText parses shell text statement by statement. What stands behind the first error is split by words.
-func (v *shellViews) addText(text string, depth int) {
+// spend takes work off the budget of the call. Without it what is left is not looked at, and the call is refused.
+func (v *shellViews) spend(n int) bool {
+	if v.work += n; v.work > maxShellWork {
+		v.tooMuch = true
+	}
+	return !v.tooMuch
+}
+
+// addText parses shell text statement by statement. What stands behind the first error is split by words. doc says that
+// the text is the body of a here-document.
+func (v *shellViews) addText(text string, depth int, doc bool) {
 	text = strings.ReplaceAll(text, "\r", "")
-	if len(text) > maxShellText || depth > maxShellDepth || nesting(text) > maxShellDepth {
-		v.unparsed = true
-		v.addLexical(text)
+	switch {
+	case v.parsed[text] || !v.spend(len(text)):
+		return
+	case len(text) > maxShellText || depth > maxInnerTexts || nesting(text) > maxShellDepth:
+		v.tooMuch = true
 		return
 	}
+	v.parsed[text] = true
 	end := uint(0)
 	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
 	var failed error
@@ -60,11 +82,11 @@ func (v *shellViews) addText(text string, depth int) {
 			break
 		}
 		end = stmt.End().Offset()
-		v.addStmt(stmt, text, depth)
+		v.addStmt(stmt, text, depth, doc)
 	}
 	if failed != nil {
 		v.unparsed = true
-		v.addLexical(text[min(int(end), len(text)):])
+		v.addLexical(text[min(int(end), len(text)):], depth, doc)
 	}
 }
 
@@ -73,101 +95,155 @@ func nesting(text string) int {
 	depth, deepest := 0, 0
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
-		case '(', '{', '`', '[':
+		case '(', '{', '[':
 			depth++
 			deepest = max(deepest, depth)
 		case ')', '}', ']':
 			depth = max(depth-1, 0)
-		case '\n', ';':
-			if depth < 2 {
-				depth = 0
-			}
 		}
 	}
-	return deepest
+	return max(deepest, strings.Count(text, "`")/2)
 }
 
-// addLexical takes the original's split, with wrappers taken off.
-func (v *shellViews) addLexical(text string) {
-	commands := splitLexically(text)
-	var names []string
-	for i := range commands {
-		c := &commands[i]
+// keywords may stand before a command.
+const keywords = " then do else elif if while until ! { ( time "
+
+// addLexical takes the original's split, with wrappers taken off, and what a shell reads before a command.
+func (v *shellViews) addLexical(text string, depth int, doc bool) {
+	var names [][]string
+	for _, c := range splitLexically(text) {
 		words := append([]string{c.word}, c.args...)
-		v.addWords(words, c.redirects, maxShellDepth)
-		names = append(names, lastName(words))
+		if !v.spend(len(words)) {
+			return
+		}
+		v.addWords(words, simpleCommand{redirects: c.redirects, writes: c.redirects, doc: doc}, depth)
+		names = append(names, lastNames(words))
+		bare := slices.Clone(words)
+		for len(bare) > 1 && isOneOf(bare[0], keywords) {
+			bare = bare[1:]
+		}
+		bare[0] = strings.TrimLeft(bare[0], "({!`$\"")
+		bare[len(bare)-1] = strings.TrimRight(bare[len(bare)-1], ")}`\"")
+		if !slices.Equal(bare, words[len(words)-len(bare):]) || len(bare) != len(words) {
+			v.addWords(bare, simpleCommand{doc: doc}, depth)
+		}
 	}
 	v.addPipeline(names)
 }
 
-// addPipeline adds every contiguous part of a pipeline as a signature.
-func (v *shellViews) addPipeline(names []string) {
-	const longest = 12 // parts of a longer pipeline are quadratic; its neighbours still count
-	for i := range names {
-		for j := i + 1; j <= min(len(names), i+longest); j++ {
-			if len(v.pipelines) < maxViews {
-				v.pipelines = append(v.pipelines, strings.Join(names[i:j], "|"))
+// addPipeline adds every contiguous part of a pipeline as a signature. A stage that is no simple command has several
+// names.
+func (v *shellViews) addPipeline(stages [][]string) {
+	const longest = 8 // parts of a longer pipeline are quadratic; its neighbours and the whole still count
+	for i := range stages {
+		v.addSignatures(stages[i:min(len(stages), i+longest)])
+	}
+	if len(stages) > longest {
+		var whole []string
+		for _, names := range stages {
+			whole = append(whole, names[0])
+		}
+		v.addSignature(strings.Join(whole, "|"))
+	}
+}
+
+// addSignatures adds those of every part that begins with the first stage.
+func (v *shellViews) addSignatures(stages [][]string) {
+	const most = 64
+	heads := []string{""}
+	for i, names := range stages {
+		var next []string
+		for _, head := range heads {
+			for _, name := range names {
+				if i > 0 {
+					name = head + "|" + name
+				}
+				if len(next) < most {
+					next = append(next, name)
+				}
+				v.addSignature(name)
 			}
 		}
+		heads = next
 	}
-	if len(names) > longest {
-		v.pipelines = append(v.pipelines, strings.Join(names, "|"))
+}
+
+func (v *shellViews) addSignature(s string) {
+	switch {
+	case v.signatures[s] || !v.spend(len(s)/16+1):
+	case len(v.pipelines) >= maxViews:
+		v.tooMuch = true
+	default:
+		v.signatures[s] = true
+		v.pipelines = append(v.pipelines, s)
 	}
 }
 
 // addStmt walks a statement: every call at any depth, and the pipelines they stand in.
-func (v *shellViews) addStmt(stmt *syntax.Stmt, text string, depth int) {
+func (v *shellViews) addStmt(stmt *syntax.Stmt, text string, depth int, doc bool) {
+	inner := map[syntax.Node]bool{} // pipelines that are part of one that has been seen
 	syntax.Walk(stmt, func(n syntax.Node) bool {
 		switch n := n.(type) {
 		case *syntax.Stmt:
-			v.addSimple(n, text, depth)
+			v.addSimple(n, text, depth, doc)
 		case *syntax.BinaryCmd:
-			if n.Op == syntax.Pipe || n.Op == syntax.PipeAll {
-				v.addPipeline(stages(n, text))
+			if isPipe(n) && !inner[n] {
+				v.addPipeline(stages(n, text, inner))
 			}
 		}
-		return true
+		return !v.tooMuch
 	})
 }
 
 // addSimple adds the call of a statement, with the redirects that belong to it.
-func (v *shellViews) addSimple(stmt *syntax.Stmt, text string, depth int) {
-	var redirects []string
+func (v *shellViews) addSimple(stmt *syntax.Stmt, text string, depth int, doc bool) {
+	c := simpleCommand{doc: doc}
+	var bodies []string
 	for _, r := range stmt.Redirs {
 		if r.Word != nil {
-			redirects = append(redirects, wordText(r.Word, text))
+			target := wordText(r.Word, text)
+			c.redirects = append(c.redirects, target)
+			switch r.Op {
+			case syntax.RdrIn, syntax.DplIn, syntax.DplOut, syntax.Hdoc, syntax.DashHdoc:
+			case syntax.WordHdoc:
+				bodies = append(bodies, target)
+			default:
+				c.writes = append(c.writes, target)
+			}
 		}
 		if r.Hdoc != nil {
-			// A here-document may be a script for the command it feeds; the original reads it as one.
-			v.addLexical(wordText(r.Hdoc, text))
+			bodies = append(bodies, wordText(r.Hdoc, text))
 		}
-	}
-	call, ok := stmt.Cmd.(*syntax.CallExpr)
-	if !ok {
-		if len(redirects) > 0 {
-			v.add(simpleCommand{redirects: redirects})
-		}
-		if d, isDecl := stmt.Cmd.(*syntax.DeclClause); isDecl {
-			v.addDecl(d, text)
-		}
-		return
 	}
 	var words []string
-	for _, w := range call.Args {
-		words = append(words, wordText(w, text))
+	switch cmd := stmt.Cmd.(type) {
+	case *syntax.CallExpr:
+		for _, w := range cmd.Args {
+			words = append(words, expandedText(w, text)...)
+		}
+		for _, a := range cmd.Assigns {
+			v.words = append(v.words, text[a.Pos().Offset():a.End().Offset()])
+			if a.Value != nil {
+				v.words = append(v.words, wordText(a.Value, text))
+			}
+		}
+	case *syntax.DeclClause:
+		v.addDecl(cmd, text)
 	}
-	for _, a := range call.Assigns {
-		if a.Value != nil {
-			v.words = append(v.words, wordText(a.Value, text))
+	shell := isOneOf(lastName(words), shells)
+	for _, body := range bodies {
+		// A here-document may be a script for the command it feeds; the original reads every one as commands.
+		if shell {
+			v.addText(body, depth+1, false)
+		} else {
+			v.addLexical(body, depth+1, true)
 		}
 	}
-	if len(words) == 0 {
-		if len(redirects) > 0 {
-			v.add(simpleCommand{redirects: redirects})
-		}
-		return
+	if len(words) > 0 {
+		v.addWords(words, c, depth)
+	} else if len(c.redirects) > 0 {
+		v.add(c)
 	}
-	v.addWords(words, redirects, depth)
 }
 
 // addDecl keeps export, local and the like visible as commands.
@@ -182,47 +258,124 @@ func (v *shellViews) addDecl(d *syntax.DeclClause, text string) {
 
 func (v *shellViews) add(c simpleCommand) {
 	if len(v.commands) >= maxViews {
-		v.unparsed = true
+		v.tooMuch = true
 		return
 	}
 	v.commands = append(v.commands, c)
+	v.addSignature(c.word)
 }
 
 // addWords adds a command and everything that it wraps: sudo rm gives rm too, sh -c 'rm' the text inside. Of very many
-// wrappers it keeps the first ones and what they end at.
-func (v *shellViews) addWords(words, redirects []string, depth int) {
+// wrappers it keeps the first ones and what they end at. like has the redirects.
+func (v *shellViews) addWords(words []string, like simpleCommand, depth int) {
 	words = skipAssignments(words)
 	v.words = append(v.words, words...)
 	for level := 0; len(words) > 0; level++ {
 		name := baseName(words[0])
-		wrapped := skipAssignments(unwrap(name, words[1:]))
+		wrapped, others := unwrap(name, words[1:])
+		wrapped = skipAssignments(wrapped)
 		if level < maxWrappers || len(wrapped) == 0 {
-			v.add(simpleCommand{word: name, args: words[1:], redirects: redirects})
-			if inner, ok := innerText(name, words[1:]); ok && depth < maxShellDepth {
-				v.addText(inner, depth+1)
+			if !v.spend(len(words)) {
+				return
+			}
+			c := like
+			c.word, c.args = name, words[1:]
+			v.add(c)
+			for _, other := range others {
+				c.word, c.args = baseName(other[0]), other[1:]
+				v.add(c)
+			}
+			if inner, ok := innerText(name, words[1:]); ok {
+				v.addText(inner, depth+1, like.doc)
 			}
 		}
 		words = wrapped
 	}
 }
 
-// stages are the command names of a pipeline, in order, behind their wrappers.
-func stages(n *syntax.BinaryCmd, text string) []string {
-	var out []string
-	for _, side := range []*syntax.Stmt{n.X, n.Y} {
-		if inner, ok := side.Cmd.(*syntax.BinaryCmd); ok && (inner.Op == syntax.Pipe || inner.Op == syntax.PipeAll) {
-			out = append(out, stages(inner, text)...)
+func isPipe(n *syntax.BinaryCmd) bool { return n.Op == syntax.Pipe || n.Op == syntax.PipeAll }
+
+// stages are the command names of a pipeline, in order, behind their wrappers; of a stage that is no simple command those
+// of all commands in it. It notes the pipelines that are part of this one.
+func stages(n *syntax.BinaryCmd, text string, inner map[syntax.Node]bool) [][]string {
+	var stmts []*syntax.Stmt
+	for {
+		stmts = append(stmts, n.Y)
+		left, ok := n.X.Cmd.(*syntax.BinaryCmd)
+		if !ok || !isPipe(left) {
+			stmts = append(stmts, n.X)
+			break
+		}
+		inner[left] = true
+		n = left
+	}
+	slices.Reverse(stmts)
+	var out [][]string
+	for _, s := range stmts {
+		if right, ok := s.Cmd.(*syntax.BinaryCmd); ok && isPipe(right) {
+			inner[right] = true
+			out = append(out, stages(right, text, inner)...)
 			continue
 		}
-		name := ""
-		if call, ok := side.Cmd.(*syntax.CallExpr); ok {
-			var words []string
-			for _, w := range call.Args {
-				words = append(words, wordText(w, text))
-			}
-			name = lastName(words)
+		out = append(out, stageNames(s, text))
+	}
+	return out
+}
+
+func stageNames(s *syntax.Stmt, text string) []string {
+	const most = 8
+	var names []string
+	syntax.Walk(s, func(n syntax.Node) bool {
+		call, ok := n.(*syntax.CallExpr)
+		if !ok || len(call.Args) == 0 || len(names) >= most {
+			return len(names) < most
 		}
-		out = append(out, name)
+		var words []string
+		for _, w := range call.Args {
+			words = append(words, expandedText(w, text)...)
+		}
+		names = append(names, lastNames(words)...)
+		return s.Cmd != n // the calls inside a call's words are no stage
+	})
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	return names
+}
+
+// expandedText decodes a word and expands its braces, where they are few.
+func expandedText(w *syntax.Word, text string) []string {
+	const most = 64
+	one := wordText(w, text)
+	if strings.IndexByte(one, '{') < 0 || strings.IndexByte(one, ',') < 0 || strings.Contains(one, "..") || strings.Count(one, ",") > 8 {
+		return []string{one}
+	}
+	split := *w
+	split.Parts = slices.Clone(w.Parts)
+	if !syntax.SplitBraces(&split) {
+		return []string{one}
+	}
+	var out []string
+	for _, e := range expand.Braces(&split) {
+		if len(out) < most {
+			out = append(out, wordText(e, text))
+		}
+	}
+	return out
+}
+
+// lastNames are the names of the commands that the wrappers may end at, the likely one first.
+func lastNames(words []string) []string {
+	const most = 4
+	out := []string{lastName(words)}
+	for words = skipAssignments(words); len(words) > 0 && len(out) < most; {
+		inner, others := unwrap(baseName(words[0]), words[1:])
+		for _, other := range others {
+			if name := lastName(other); !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+		words = skipAssignments(inner)
 	}
 	return out
 }
@@ -230,15 +383,18 @@ func stages(n *syntax.BinaryCmd, text string) []string {
 // lastName is the name of the command that the wrappers end at.
 func lastName(words []string) string {
 	name := ""
-	for words = skipAssignments(words); len(words) > 0; words = skipAssignments(unwrap(name, words[1:])) {
+	for words = skipAssignments(words); len(words) > 0; {
 		name = baseName(words[0])
+		words, _ = unwrap(name, words[1:])
+		words = skipAssignments(words)
 	}
 	return name
 }
 
 func baseName(word string) string {
 	word = strings.TrimRight(word, "/")
-	return word[strings.LastIndexAny(word, `/\`)+1:]
+	word = word[strings.LastIndexAny(word, `/\`)+1:]
+	return strings.TrimSuffix(word, ".exe")
 }
 
 func skipAssignments(words []string) []string {
@@ -262,72 +418,121 @@ var wrappers = map[string]string{
 	"sudo": " -u -g -h -p -C -r -t -T -U -D -R --user --group --host --prompt --chdir --role --type --other-user --chroot ", "doas": " -u -C ", "env": " -u -C -S --unset --chdir ",
 	"timeout": " -s -k --signal --kill-after ", "time": " -f -o --format --output ", "nice": " -n --adjustment ", "ionice": " -c -n -p --class --classdata ",
 	"nohup": "", "stdbuf": " -i -o -e --input --output --error ", "command": "", "builtin": "", "exec": " -a ", "noglob": "", "nocorrect": "", "setsid": "", "chroot": " --userspec --groups ",
-	"xargs": " -I -i -n -L -P -s -d -E -a --arg-file --max-args --max-procs --replace --delimiter --max-lines --max-chars ", "watch": " -n --interval ", "flock": " -w -E --timeout ", "busybox": "",
-	"unshare": "", "strace": " -e -o -p -s ", "ltrace": " -e -o ", "taskset": "", "chrt": "", "script": " -c ", "su": " -s -g ", "runuser": " -u -g ", "pkexec": " --user ", "systemd-run": " -u -p --unit ", "parallel": " -j ", "coproc": "",
+	"xargs": " -I -i -n -L -P -s -d -E -a --arg-file --max-args --max-procs --delimiter --max-lines --max-chars ", "watch": " -n --interval ", "flock": " -w -E --timeout ", "busybox": "",
+	"unshare": "", "strace": " -e -o -p -s ", "ltrace": " -e -o ", "taskset": "", "chrt": "", "script": " -c ", "su": " -s -g ", "runuser": " -u -g ", "pkexec": " --user ", "systemd-run": " -u -p --unit ", "parallel": " -j ", "coproc": "", "setarch": "", "gosu": "", "fakeroot": "", "caffeinate": "", "prlimit": "",
 }
 
-// unwrap gives the words that a wrapper runs, or nil when the command is no wrapper.
-func unwrap(name string, args []string) []string {
+// unwrap gives the words that a wrapper runs, or nil when the command is no wrapper. others are further readings: an
+// option that is not known may take a word of its own, or may not.
+func unwrap(name string, args []string) (inner []string, others [][]string) {
 	if name == "find" || name == "fd" {
-		if i := slices.IndexFunc(args, func(a string) bool { return isOneOf(a, " -exec -execdir -ok -okdir -x --exec ") }); i >= 0 {
-			return args[i+1:]
+		for i, a := range args {
+			if !isOneOf(a, " -exec -execdir -ok -okdir -x -X --exec --exec-batch ") || i+1 == len(args) {
+				continue
+			}
+			if inner == nil {
+				inner = args[i+1:]
+			} else if len(others) < maxWrappers {
+				others = append(others, args[i+1:])
+			}
 		}
-		return nil
+		return inner, others
 	}
 	withValue, ok := wrappers[name]
 	if !ok {
-		return nil
+		return nil, nil
 	}
+	doubt := false
 	for len(args) > 0 {
 		a := args[0]
 		switch {
 		case a == "--":
 			args = args[1:]
 		case len(a) > 1 && a[0] == '-' && isOneOf(a, withValue):
-			args = args[min(2, len(args)):]
+			args = args[1:]
+			if len(args) > 0 {
+				others = append(others, args)
+				args = args[1:]
+			}
 			continue
-		case len(a) > 1 && a[0] == '-', isAssignment(a):
+		case len(a) > 1 && a[0] == '-':
+			doubt = doubt || len(a) > 2 && a[1] != '-' || strings.HasPrefix(a, "--") && !strings.Contains(a, "=")
+			args = args[1:]
+			continue
+		case isAssignment(a):
 			args = args[1:]
 			continue
 		}
 		break
 	}
 	// A duration, a root or a lock stands before the command of these.
-	if len(args) > 0 && isOneOf(name, " timeout chroot flock taskset chrt ") {
+	if len(args) > 0 && isOneOf(name, " timeout chroot flock taskset chrt setarch prlimit gosu ") {
+		others = append(others, args)
 		args = args[1:]
 	}
-	if len(args) == 0 {
-		return nil
+	if doubt && len(args) > 1 {
+		others = append(others, args[1:])
 	}
-	return args
+	if len(others) > maxWrappers {
+		others = others[:maxWrappers]
+	}
+	if len(args) == 0 {
+		return nil, others
+	}
+	return args, others
 }
+
+const shells = " sh bash zsh dash ksh ash fish mksh rbash "
 
 // innerText gives the text that a shell is told to run.
 func innerText(name string, args []string) (string, bool) {
+	if isOneOf(name, shells) || isOneOf(name, " su script runuser flock ") {
+		return optionText(args, 'c', "--command")
+	}
 	switch name {
 	case "eval":
-		return strings.Join(args, " "), len(args) > 0
-	case "sh", "bash", "zsh", "dash", "ksh", "ash", "su", "script", "fish", "mksh", "rbash", "runuser":
-	case "env":
-		for i, a := range args {
-			if s, ok := strings.CutPrefix(a, "-S"); ok {
-				return strings.Join(append([]string{s}, args[i+1:]...), " "), true
-			}
+		for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+			args = args[1:]
 		}
-		return "", false
+		return strings.Join(args, " "), len(args) > 0
+	case "watch":
+		args, _ = unwrap(name, args)
+		return strings.Join(args, " "), len(args) > 0
+	case "trap":
+		if len(args) > 0 && args[0] == "--" {
+			args = args[1:]
+		}
+		return strings.Join(args[:min(1, len(args))], " "), len(args) > 0
+	case "parallel":
+		if i := slices.Index(args, ":::"); i >= 0 {
+			args = args[:i]
+		}
+		return strings.Join(args, " "), len(args) > 0
+	case "env":
+		return optionText(args, 'S', "--split-string")
 	default:
 		return "", false
 	}
+}
+
+// optionText gives the text of an option that takes shell text. It may be bundled, as in -lc, and other options may stand
+// between it and the text.
+func optionText(args []string, letter byte, long string) (string, bool) {
 	for i, a := range args {
-		// -c may be bundled, as in -lc; what follows is the text.
-		if len(a) > 1 && a[0] == '-' && a[1] != '-' && strings.IndexByte(a, 'c') > 0 && i+1 < len(args) {
-			return args[i+1], true
-		}
-		if text, ok := strings.CutPrefix(a, "--command="); ok {
+		if text, ok := strings.CutPrefix(a, long+"="); ok {
 			return text, true
 		}
-		if a == "--command" && i+1 < len(args) {
-			return args[i+1], true
+		bundled := len(a) > 1 && a[0] == '-' && a[1] != '-' && strings.IndexByte(a, letter) > 0
+		if !bundled && a != long {
+			continue
+		}
+		if rest := a[strings.IndexByte(a, letter)+1:]; letter == 'S' && bundled && rest != "" {
+			return strings.Join(append([]string{rest}, args[i+1:]...), " "), true
+		}
+		for _, text := range args[i+1:] {
+			if text == "" || text[0] != '-' && text[0] != '+' {
+				return text, true
+			}
 		}
 	}
 	return "", false

@@ -17,7 +17,7 @@ func (r *Rule) networkHolds(f *facts) bool {
 	}
 	targets := f.callTargets()
 	if r.Action != netrule.Allow {
-		return slices.ContainsFunc(targets, r.targetHolds) || slices.ContainsFunc(f.shellTargets(), r.targetHolds)
+		return slices.ContainsFunc(targets, r.targetHolds) || slices.ContainsFunc(f.shellTargets(), r.targetHolds) || slices.ContainsFunc(f.loose, r.targetHolds)
 	}
 	if len(targets) == 0 {
 		return false
@@ -30,72 +30,117 @@ func (r *Rule) targetHolds(t netrule.Target) bool {
 	return r.Match.Network.Holds(t, r.Action)
 }
 
+// maxTargets is how many targets a call may name.
+const maxTargets = 10_000
+
+// targetList keeps each target once, in order.
+type targetList struct {
+	list []netrule.Target
+	seen map[netrule.Target]bool
+}
+
+// addTarget adds what reads as a URL, host or host:port.
+func (f *facts) addTarget(l *targetList, text string) {
+	t, err := netrule.ParseURL(text)
+	if err != nil || l.seen[t] {
+		return
+	}
+	if len(l.list) >= maxTargets {
+		f.tooMuch = true
+		return
+	}
+	if l.seen == nil {
+		l.seen = map[netrule.Target]bool{}
+	}
+	l.seen[t] = true
+	l.list = append(l.list, t)
+}
+
 // callTargets are the targets that the format sees: URLs and bare hosts under URL keys, URLs in command text.
 func (f *facts) callTargets() []netrule.Target {
 	if f.targetsDone {
 		return f.targets
 	}
 	f.targetsDone = true
+	var l targetList
 	f.args.walkKeys(0, func(key string, v *arg) {
 		if isOneOf(key, urlKeys) {
 			for _, s := range v.strings() {
-				f.targets = appendTarget(f.targets, s)
+				f.addTarget(&l, s)
 			}
 		}
 	})
 	for _, c := range f.commandTexts() {
 		for _, text := range append([]string{c.text}, c.words...) {
 			for _, u := range scanURLs(text) {
-				f.targets = appendTarget(f.targets, u)
+				f.addTarget(&l, u)
 			}
 		}
 	}
+	f.targets = l.list
 	return f.targets
 }
 
 // shellTargets are what only a reading as shell text shows: URLs in decoded words, and hosts without a scheme that
-// known network commands are given.
+// known network commands are given. What may as well be something else goes to loose, for deny and ask rules alone.
 func (f *facts) shellTargets() []netrule.Target {
 	if f.moreDone {
 		return f.more
 	}
 	f.moreDone = true
+	var more, loose targetList
 	v := f.shellViews()
 	for _, w := range v.words {
 		for _, u := range scanURLs(w) {
-			f.more = appendTarget(f.more, u)
+			f.addTarget(&more, u)
+		}
+		// Quoted, the characters that end a URL in a shell are part of it.
+		if i := strings.Index(lowerASCII(w), "http"); i >= 0 && strings.Contains(w[i:], "://") {
+			f.addTarget(&more, strings.ReplaceAll(w[i:], "\\", "/"))
+			f.addTarget(&more, w[i:])
+		}
+		if name, value, ok := strings.Cut(w, "="); ok && strings.HasSuffix(lowerASCII(name), "_proxy") {
+			f.addTarget(&more, withoutScheme(value))
 		}
 	}
 	for i := range v.commands {
-		for _, operand := range networkOperands(&v.commands[i]) {
-			f.more = appendTarget(f.more, operand)
+		sure, perhaps := networkOperands(&v.commands[i])
+		for _, operand := range sure {
+			f.addTarget(&more, operand)
+		}
+		for _, operand := range perhaps {
+			f.addTarget(&loose, operand)
 		}
 	}
 	f.args.walkKeys(0, func(key string, a *arg) {
 		if isOneOf(key, urlKeys) {
 			for _, s := range a.strings() {
 				if host, ok := remoteHost(s); ok {
-					f.more = appendTarget(f.more, host)
+					f.addTarget(&more, host)
 				}
 			}
 		}
 	})
+	f.more, f.loose = more.list, loose.list
 	return f.more
 }
 
-func appendTarget(list []netrule.Target, text string) []netrule.Target {
-	t, err := netrule.ParseURL(text)
-	if err != nil || slices.Contains(list, t) {
-		return list
+// lowerASCII keeps every other byte where it is.
+func lowerASCII(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + ('a' - 'A')
+		}
 	}
-	return append(list, t)
+	return string(b)
 }
 
 // scanURLs finds http:// and https:// in text, in any case, up to what ends a URL in a shell. A bracketed IPv6 host is
 // kept whole.
 func scanURLs(text string) []string {
 	var out []string
-	lower := strings.ToLower(text)
+	lower := lowerASCII(text)
 	for at := 0; ; {
 		i := strings.Index(lower[at:], "http")
 		if i < 0 {
@@ -131,54 +176,106 @@ func endsURL(c byte) bool {
 }
 
 const (
-	hostCommands = " curl wget http https xh nc ncat telnet ping dig nslookup host "
-	sshCommands  = " ssh scp sftp rsync git "
+	hostCommands = " curl wget http https xh nc ncat telnet ping dig nslookup host socat aria2c lynx traceroute "
+	sshCommands  = " ssh scp sftp rsync git mosh "
 )
 
-// networkOperands gives the words of a command that a network tool would read as a host.
-func networkOperands(c *simpleCommand) []string {
-	if isOneOf(c.word, hostCommands) {
-		return hostOperands(c)
+// networkOperands gives the words of a command that a network tool would read as a host: sure ones, and what may as well
+// be something else.
+func networkOperands(c *simpleCommand) (sure, perhaps []string) {
+	isSSH := isOneOf(c.word, sshCommands)
+	if !isSSH && !isOneOf(c.word, hostCommands) {
+		return nil, nil
 	}
-	if !isOneOf(c.word, sshCommands) {
+	const most = 200 // arguments; a longer command names files
+	for i, a := range c.args[:min(len(c.args), most)] {
+		if isSSH {
+			if host, ok := remoteHost(a); ok {
+				sure = append(sure, host)
+			}
+			if user, host, ok := strings.Cut(a, "@"); ok && c.word != "git" && !strings.ContainsAny(user, "/ -") {
+				sure = append(sure, host)
+			}
+			if head, _, ok := strings.Cut(a, ":"); ok && !strings.Contains(head, "/") {
+				perhaps = append(perhaps, head)
+			}
+			if c.word == "git" {
+				continue // its other operands are branches and files
+			}
+		}
+		for _, piece := range pieces(a) {
+			if !looksLikeHost(piece) {
+				perhaps = append(perhaps, piece)
+				continue
+			}
+			// nc HOST PORT and telnet HOST PORT have the port as the next word.
+			if isOneOf(c.word, " nc ncat telnet ") && i+1 < len(c.args) && strings.Trim(c.args[i+1], "0123456789") == "" && !strings.Contains(piece, ":") {
+				piece += ":" + c.args[i+1]
+			}
+			if isSSH && (c.word == "scp" || c.word == "rsync") {
+				perhaps = append(perhaps, piece) // a file as likely
+				continue
+			}
+			sure = append(sure, piece)
+		}
+	}
+	return sure, perhaps
+}
+
+// pieces are the parts of a word that may be a host: without scheme, user and path; the value of an option, also one that
+// is glued to its letter; the hosts in a list such as that of --connect-to.
+func pieces(word string) []string {
+	a := word
+	if a == "" || len(a) > 4096 {
 		return nil
 	}
 	var out []string
-	for _, a := range c.args {
-		if host, ok := remoteHost(a); ok {
-			out = append(out, host)
-		} else if bare := a[strings.LastIndexByte(a, '@')+1:]; c.word == "ssh" && (looksLikeHost(bare) || bare != a && bare != "") {
-			out = append(out, bare)
+	add := func(s string) {
+		s = withoutScheme(s)
+		s = s[strings.LastIndexByte(s, '@')+1:]
+		if s == "" || len(out) > 32 {
+			return
+		}
+		out = append(out, s)
+		if strings.Count(s, ":") > 1 && s[0] != '[' {
+			for _, part := range strings.FieldsFunc(s, func(r rune) bool { return r == ':' || r == ',' }) {
+				if strings.Trim(part, "0123456789") != "" {
+					out = append(out, part)
+				}
+			}
+		}
+	}
+	if a[0] != '-' {
+		if !strings.Contains(a, "://") || !strings.HasPrefix(lowerASCII(a), "http") {
+			add(a)
+		}
+		if _, value, ok := strings.Cut(a, "="); ok && !strings.ContainsAny(a, "/?") {
+			add(value)
+		}
+		return out
+	}
+	if _, value, ok := strings.Cut(a, "="); ok {
+		add(value)
+	}
+	if a[1:] != "" && a[1] != '-' {
+		for i := 2; i < len(a) && i < 10 && isLetter(a[i-1]); i++ {
+			if strings.IndexByte(a[i:], '.') > 0 || strings.IndexByte(a[i:], '@') >= 0 {
+				add(a[i:])
+			}
 		}
 	}
 	return out
 }
 
-// hostOperands also looks into option values, which may name a proxy or another host.
-func hostOperands(c *simpleCommand) []string {
-	var out []string
-	for i, a := range c.args {
-		if strings.HasPrefix(a, "-") {
-			if _, value, ok := strings.Cut(a, "="); ok && looksLikeHost(value) {
-				out = append(out, value)
-			}
-			continue
-		}
-		host := a
-		if slash := strings.IndexAny(a, "/?#"); slash > 0 && !strings.Contains(a, "://") {
-			host = a[:slash]
-		}
-		host = host[strings.LastIndexByte(host, '@')+1:]
-		if !looksLikeHost(host) {
-			continue
-		}
-		// nc HOST PORT and telnet HOST PORT have the port as the next word.
-		if isOneOf(c.word, " nc ncat telnet ") && i+1 < len(c.args) && strings.Trim(c.args[i+1], "0123456789") == "" && !strings.Contains(host, ":") {
-			host += ":" + c.args[i+1]
-		}
-		out = append(out, host)
+// withoutScheme gives the authority of a URL of any scheme, or the word up to its path.
+func withoutScheme(s string) string {
+	if _, rest, ok := strings.Cut(s, "://"); ok {
+		s = rest
 	}
-	return out
+	if end := strings.IndexAny(s, "/?#"); end >= 0 {
+		s = s[:end]
+	}
+	return s
 }
 
 // looksLikeHost tells host, host:port and addresses from file names and flags: a dot or a colon, or localhost.

@@ -117,7 +117,7 @@ func (a *app) explainOne(ctx context.Context, rules *live.Rules, arg string, ans
 	q := netrule.Query{Target: target, Agents: f.call.agents}
 	addrs := answers[target.Host]
 	if target.IsLocalhost() {
-		addrs = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+		addrs = netrule.LocalhostAddrs()
 	}
 	// As at the proxy, nothing is looked up that the rules refuse by name.
 	if addrs == nil && f.lookup && !target.IsLiteral() && policy.Decide(q).Action == netrule.Allow {

@@ -73,8 +73,12 @@ func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
 		connects = m.Rule.DecidesConnections(c.Host)
 	}
 	if c.IsWeb() && (connects || v.Passthrough) {
-		if err := s.judgeWeb(&v, c); err != nil {
+		d, decided, err := s.judgeWeb(c, v.Passthrough)
+		if err != nil {
 			return Verdict{}, err
+		}
+		if decided {
+			return Verdict{Passthrough: d.DryRun, Action: d.Action, Code: d.Code, Rule: d.Rule, Reason: d.Rule.Reason, Would: d.Would, WouldCode: d.WouldCode, Unparsed: v.Unparsed, Network: true}, nil
 		}
 	}
 	if s.Policy.Options().DryRun && !v.Passthrough && v.Action != netrule.Allow {
@@ -83,30 +87,21 @@ func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
 	return v, nil
 }
 
-// judgeWeb gives a web tool's call the verdict of its connection, or of the mode when it names none or several.
-func (s *Snapshot) judgeWeb(v *Verdict, c rules.Call) error {
+// judgeWeb gives the decision about the connection of a web tool's call, or that of the mode when no rule has decided and
+// the call names no target or several.
+func (s *Snapshot) judgeWeb(c rules.Call, open bool) (d netrule.Decision, decided bool, err error) {
 	targets, err := c.Targets()
-	if err != nil {
-		return err
-	}
-	var d netrule.Decision
 	switch {
+	case err != nil:
+		return d, false, err
 	case len(targets) == 1:
-		d = s.Policy.Decide(netrule.Query{Target: targets[0], Agents: c.Agents})
-	case v.Passthrough:
+		return s.Policy.DecideOffline(netrule.Query{Target: targets[0], Agents: c.Agents}), true, nil
+	case open:
 		d = s.Policy.DecideMode()
-		if d.Action == netrule.Allow {
-			return nil
-		}
+		return d, d.Action != netrule.Allow || d.DryRun, nil
 	default:
-		return nil
+		return d, false, nil
 	}
-	v.Passthrough, v.Action, v.Code, v.Rule, v.Reason, v.Network = false, d.Action, d.Code, d.Rule, d.Rule.Reason, true
-	v.Would, v.WouldCode = d.Would, d.WouldCode
-	if d.DryRun {
-		v.Passthrough = true
-	}
-	return nil
 }
 
 func codeOf(a netrule.Action) netrule.Code {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -66,20 +67,23 @@ func TestOneVerdict(t *testing.T) {
 		if r.IntN(3) == 0 {
 			managed = append(managed, randomRules(r))
 		}
-		policy := netrule.Options{Mode: []netrule.Mode{netrule.DenyAll, netrule.Whitelist, netrule.AllowAll}[r.IntN(3)], Unlisted: []netrule.Action{netrule.Deny, netrule.Ask}[r.IntN(2)], Loopback: r.IntN(2) == 0}
+		policy := netrule.Options{Mode: []netrule.Mode{netrule.DenyAll, netrule.Whitelist, netrule.AllowAll}[r.IntN(3)], Unlisted: []netrule.Action{netrule.Deny, netrule.Ask}[r.IntN(2)], Loopback: r.IntN(2) == 0, DryRun: r.IntN(4) == 0}
 		if ports, err := netrule.ParsePortPattern("80-443"); err == nil {
 			policy.DefaultPorts = []netrule.PortRange{ports}
 		}
 		s := loaded(t, text, policy, managed...)
 		for range 20 {
 			pick := func(list ...string) string { return list[r.IntN(len(list))] }
-			url := pick("http", "https") + "://" + pick("a.test", "b.a.test", "A.TEST.", "c.test", "d.test", "10.0.0.1", "1.1.1.1", "localhost", "127.1", "[::1]") + pick("", ":443", ":80", ":8080", ":22") + "/x"
+			url := pick("http", "https") + "://" + pick("a.test", "b.a.test", "A.TEST.", "c.test", "d.test", "10.0.0.1", "1.1.1.1", "localhost", "sub.localhost", "169.254.169.254", "[::ffff:10.0.0.1]", "127.1", "[::1]") + pick("", ":443", ":80", ":8080", ":22") + "/x"
 			agents := [][]string{nil, {"ci"}, {"dev", "x"}}[r.IntN(3)]
 			target, err := netrule.ParseURL(url)
 			if err != nil {
 				t.Fatal(err)
 			}
 			want := s.Policy.Decide(netrule.Query{Target: target, Agents: agents})
+			if target.IsLocalhost() && want.Action == netrule.Allow {
+				want = s.Policy.DecideAddrs(netrule.Query{Target: target, Agents: agents}, []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")}, nil)
+			}
 			args, err := json.Marshal(map[string]string{"url": url})
 			if err != nil {
 				t.Fatal(err)
@@ -88,7 +92,7 @@ func TestOneVerdict(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got.Passthrough || got.Action != want.Action || got.Code != want.Code || got.Rule != want.Rule {
+			if got.Passthrough != want.DryRun || got.Action != want.Action || got.Code != want.Code || got.Rule != want.Rule {
 				t.Fatalf("seed %d, %s, agents %v: the call is %s %s %v, the connection %s %s %v\n%s%s", seed, url, agents, got.Action, got.Code, got.Rule, want.Action, want.Code, want.Rule, text, managed)
 			}
 			args, err = json.Marshal(map[string]string{"command": "curl " + url})
@@ -99,7 +103,7 @@ func TestOneVerdict(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !shell.Passthrough && shell.Action != netrule.Allow && want.Action == netrule.Allow && !want.NeedsAddrs {
+			if !shell.Passthrough && shell.Action != netrule.Allow && want.Action == netrule.Allow && !want.NeedsAddrs && !want.DryRun {
 				t.Fatalf("seed %d, %s, agents %v: the shell call is %s by %v, the connection allowed by %v\n%s%s", seed, url, agents, shell.Action, shell.Rule, want.Rule, text, managed)
 			}
 		}
