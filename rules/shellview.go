@@ -4,7 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"mvdan.cc/sh/v3/expand"
+	"dshproxy/rules/shellword"
+
 	"mvdan.cc/sh/v3/syntax"
 )
 
@@ -201,7 +202,7 @@ func (v *shellViews) addSimple(stmt *syntax.Stmt, text string, depth int, doc bo
 	var bodies []string
 	for _, r := range stmt.Redirs {
 		if r.Word != nil {
-			target := wordText(r.Word, text)
+			target := shellword.Text(r.Word, text)
 			c.redirects = append(c.redirects, target)
 			switch r.Op {
 			case syntax.RdrIn, syntax.DplIn, syntax.DplOut, syntax.Hdoc, syntax.DashHdoc:
@@ -212,7 +213,7 @@ func (v *shellViews) addSimple(stmt *syntax.Stmt, text string, depth int, doc bo
 			}
 		}
 		if r.Hdoc != nil {
-			bodies = append(bodies, wordText(r.Hdoc, text))
+			bodies = append(bodies, shellword.Text(r.Hdoc, text))
 		}
 	}
 	var words []string
@@ -224,7 +225,7 @@ func (v *shellViews) addSimple(stmt *syntax.Stmt, text string, depth int, doc bo
 		for _, a := range cmd.Assigns {
 			v.words = append(v.words, text[a.Pos().Offset():a.End().Offset()])
 			if a.Value != nil {
-				v.words = append(v.words, wordText(a.Value, text))
+				v.words = append(v.words, shellword.Text(a.Value, text))
 			}
 		}
 	case *syntax.DeclClause:
@@ -343,11 +344,10 @@ func stageNames(s *syntax.Stmt, text string) []string {
 	return names
 }
 
-// expandedText decodes a word and expands its braces, where they are few.
+// expandedText decodes a word and expands the lists in its braces, where they are few.
 func expandedText(w *syntax.Word, text string) []string {
-	const most = 64
-	one := wordText(w, text)
-	if strings.IndexByte(one, '{') < 0 || strings.IndexByte(one, ',') < 0 || strings.Contains(one, "..") || strings.Count(one, ",") > 8 {
+	one := shellword.Text(w, text)
+	if strings.IndexByte(one, '{') < 0 || strings.IndexByte(one, ',') < 0 || strings.Count(one, ",") > 8 {
 		return []string{one}
 	}
 	split := *w
@@ -355,11 +355,31 @@ func expandedText(w *syntax.Word, text string) []string {
 	if !syntax.SplitBraces(&split) {
 		return []string{one}
 	}
-	var out []string
-	for _, e := range expand.Braces(&split) {
-		if len(out) < most {
-			out = append(out, wordText(e, text))
+	return expandBraces(split.Parts, text)
+}
+
+// expandBraces gives every reading of the parts of a word.
+func expandBraces(parts []syntax.WordPart, text string) []string {
+	const most = 64
+	out := []string{""}
+	for _, part := range parts {
+		endings := []string{}
+		if brace, ok := part.(*syntax.BraceExp); ok && !brace.Sequence {
+			for _, e := range brace.Elems {
+				endings = append(endings, expandBraces(e.Parts, text)...)
+			}
+		} else {
+			endings = append(endings, shellword.Text(&syntax.Word{Parts: []syntax.WordPart{part}}, text))
 		}
+		var next []string
+		for _, head := range out {
+			for _, ending := range endings {
+				if len(next) < most {
+					next = append(next, head+ending)
+				}
+			}
+		}
+		out = next
 	}
 	return out
 }
@@ -536,104 +556,4 @@ func optionText(args []string, letter byte, long string) (string, bool) {
 		}
 	}
 	return "", false
-}
-
-// wordText decodes a word: quotes and escapes are gone, expansions stay as they are written.
-func wordText(w *syntax.Word, text string) string {
-	var b strings.Builder
-	for _, part := range w.Parts {
-		partText(&b, part, text)
-	}
-	return b.String()
-}
-
-func partText(b *strings.Builder, part syntax.WordPart, text string) {
-	switch p := part.(type) {
-	case *syntax.Lit:
-		b.WriteString(unescape(p.Value, ""))
-	case *syntax.SglQuoted:
-		if p.Dollar {
-			b.WriteString(ansiC(p.Value))
-		} else {
-			b.WriteString(p.Value)
-		}
-	case *syntax.DblQuoted:
-		for _, inner := range p.Parts {
-			if lit, ok := inner.(*syntax.Lit); ok {
-				b.WriteString(unescape(lit.Value, "\"\\$`\n"))
-				continue
-			}
-			partText(b, inner, text)
-		}
-	default:
-		b.WriteString(text[min(int(part.Pos().Offset()), len(text)):min(int(part.End().Offset()), len(text))])
-	}
-}
-
-// unescape takes backslashes off: before any character, or only before those of a set. A continued line is joined.
-func unescape(s, only string) string {
-	if strings.IndexByte(s, '\\') < 0 {
-		return s
-	}
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+1 < len(s) && (only == "" || strings.IndexByte(only, s[i+1]) >= 0) {
-			i++
-			if s[i] == '\n' {
-				continue
-			}
-		}
-		b.WriteByte(s[i])
-	}
-	return b.String()
-}
-
-// ansiC decodes $'…' as far as letters can hide in it.
-func ansiC(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); i++ {
-		if s[i] != '\\' || i+1 >= len(s) {
-			b.WriteByte(s[i])
-			continue
-		}
-		i++
-		switch c := s[i]; c {
-		case 'n':
-			b.WriteByte('\n')
-		case 't':
-			b.WriteByte('\t')
-		case 'x', 'u', 'U':
-			n, digits := 0, 0
-			limit := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
-			for digits < limit && i+1 < len(s) && hexDigit(s[i+1]) >= 0 {
-				i++
-				n = n<<4 | hexDigit(s[i])
-				digits++
-			}
-			b.WriteRune(rune(n))
-		case '0', '1', '2', '3', '4', '5', '6', '7':
-			n := int(c - '0')
-			for d := 1; d < 3 && i+1 < len(s) && '0' <= s[i+1] && s[i+1] <= '7'; d++ {
-				i++
-				n = n<<3 | int(s[i]-'0')
-			}
-			b.WriteByte(byte(n))
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
-}
-
-func hexDigit(c byte) int {
-	switch {
-	case '0' <= c && c <= '9':
-		return int(c - '0')
-	case 'a' <= c && c <= 'f':
-		return int(c-'a') + 10
-	case 'A' <= c && c <= 'F':
-		return int(c-'A') + 10
-	default:
-		return -1
-	}
 }

@@ -74,6 +74,9 @@ func (a *app) call(f *checkFlags) (rules.Call, error) {
 			Args  json.RawMessage `json:"args"`
 			Agent []string        `json:"agent"`
 		}
+		if err := uniqueKeys(b); err != nil {
+			return c, usageError(`want {"tool": "bash", "args": {"command": "ls"}}`, "standard input: %w", err)
+		}
 		d := json.NewDecoder(bytes.NewReader(b))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&in); err != nil {

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"dshproxy/netrule"
 	"dshproxy/rules"
@@ -85,7 +87,11 @@ func (a *app) hookClaude(approve bool) error {
 	}
 	enc := json.NewEncoder(a.io.out)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(answer)
+	if err := enc.Encode(answer); err != nil {
+		// The client refuses on exit code 2, with what stands on stderr, and runs the call on every other.
+		return &exitError{exitUsage, fmt.Errorf("%s, and the answer cannot be written: %w", answer.Output.Reason, err), ""}
+	}
+	return nil
 }
 
 func (a *app) judgeEvent() (live.Verdict, error) {
@@ -98,6 +104,9 @@ func (a *app) judgeEvent() (live.Verdict, error) {
 		Tool  string          `json:"tool_name"`
 		Input json.RawMessage `json:"tool_input"`
 		Cwd   string          `json:"cwd"`
+	}
+	if err := uniqueKeys(b); err != nil {
+		return live.Verdict{}, fmt.Errorf("the event: %w", err)
 	}
 	if err := json.Unmarshal(b, &event); err != nil {
 		return live.Verdict{}, fmt.Errorf("the event: %w", err)
@@ -130,15 +139,46 @@ func (a *app) judgeEvent() (live.Verdict, error) {
 	return loaded.Current().Judge(c, a.settings.selfProtect == "on")
 }
 
-// notebookPath presents notebook_path as path.
+// notebookPath presents notebook_path as path; a path beside it is kept as target.
 func notebookPath(input json.RawMessage) (json.RawMessage, error) {
+	if err := uniqueKeys(input); err != nil {
+		return nil, fmt.Errorf("tool_input: %w", err)
+	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(input, &fields); err != nil {
 		return nil, fmt.Errorf("tool_input: %w", err)
 	}
-	if p, ok := fields["notebook_path"]; ok && fields["path"] == nil {
+	if p, ok := fields["notebook_path"]; ok {
+		if other := fields["path"]; other != nil {
+			fields["target"] = other
+		}
 		fields["path"] = p
 		delete(fields, "notebook_path")
 	}
 	return json.Marshal(fields)
+}
+
+// uniqueKeys refuses an object in which a key stands twice, in any case: readers differ on which of them counts.
+func uniqueKeys(object []byte) error {
+	d := json.NewDecoder(bytes.NewReader(object))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return errors.New("want a JSON object")
+	}
+	seen := map[string]bool{}
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return err
+		}
+		key := strings.ToLower(fmt.Sprint(t))
+		if seen[key] {
+			return fmt.Errorf("the key %q stands twice", key)
+		}
+		seen[key] = true
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+	}
+	return nil
 }

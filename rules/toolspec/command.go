@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 
+	"dshproxy/rules/shellword"
+
 	"mvdan.cc/sh/v3/syntax"
 )
 
@@ -25,11 +27,12 @@ func scalar(v any) (string, bool) {
 // maxCommand is the longest command, in bytes, that an allow rule may approve.
 const maxCommand = 10_000
 
-// simpleCommand is one command of a shell text, in its own spelling.
+// simpleCommand is one command of a shell text.
 type simpleCommand struct {
 	assigns []string // NAME of NAME=value before it
-	words   []string
-	writes  bool // it redirects output to a file
+	words   []string // in their own spelling
+	plain   []string // decoded
+	writes  []string // files that it redirects output to
 }
 
 // commandMatches: a deny or ask rule fires on any command at any depth, or on the whole text; an allow rule must cover
@@ -44,16 +47,18 @@ func (r Rule) commandMatches(allow bool, c Call) bool {
 		if r.covers(strings.TrimSpace(text)) {
 			return true
 		}
-		return slices.ContainsFunc(commands, func(c simpleCommand) bool { return r.covers(c.text()) || r.covers(c.stripped()) })
+		return slices.ContainsFunc(commands, func(c simpleCommand) bool {
+			return r.covers(strings.Join(c.words, " ")) || r.covers(strings.Join(strip(c.words), " ")) || r.covers(strings.Join(c.plain, " ")) || r.covers(strings.Join(strip(c.plain), " "))
+		})
 	}
 	if !whole || len(text) > maxCommand || len(commands) == 0 {
 		return false
 	}
 	for _, c := range commands {
-		if !c.assignsOnlySafe() || c.writes {
-			return false
+		if len(c.words)+len(c.assigns)+len(c.writes) == 0 {
+			continue // a compound command; what is in it has places of its own
 		}
-		if inner := c.stripped(); !r.covers(inner) || r.hasStar() && runsOthers(strings.Fields(inner)) {
+		if !onlySafe(c.assigns) || len(c.writes) > 0 || !r.covers(strings.Join(strip(c.words), " ")) || r.hasStar() && runsOthers(strip(c.plain)) {
 			return false
 		}
 	}
@@ -91,45 +96,46 @@ func runsOthers(words []string) bool {
 	}
 }
 
-func (c simpleCommand) text() string { return strings.Join(c.words, " ") }
+// wrapperValues are the wrappers that are known to run just what follows them, with their options that take a word.
+var wrapperValues = map[string][]string{
+	"time": nil, "nohup": nil, "builtin": nil, "noglob": nil, "command": nil, "xargs": nil, "nice": {"-n", "--adjustment"},
+	"stdbuf": {"-i", "-o", "-e", "--input", "--output", "--error"}, "timeout": {"-k", "-s", "--kill-after", "--signal"},
+}
 
-// stripped takes the wrappers off that are known to run just what follows them.
-func (c simpleCommand) stripped() string {
-	w := c.words
-	for len(w) > 1 {
-		rest := w[1:]
-		switch w[0] {
-		case "time", "nohup", "builtin", "noglob":
-		case "command", "xargs":
-			if strings.HasPrefix(rest[0], "-") {
-				return strings.Join(w, " ")
-			}
-		case "nice", "stdbuf", "timeout":
-			for len(rest) > 0 && strings.HasPrefix(rest[0], "-") {
-				takes := slices.Contains([]string{"-n", "-k", "-s", "-i", "-o", "-e"}, rest[0])
-				if rest = rest[1:]; takes && len(rest) > 0 {
-					rest = rest[1:]
-				}
-			}
-			if w[0] == "timeout" && len(rest) > 0 {
+// strip takes those wrappers off. xargs with options and command -v run something else, or nothing.
+func strip(words []string) []string {
+	for len(words) > 1 {
+		values, ok := wrapperValues[words[0]]
+		if !ok || words[0] == "xargs" && strings.HasPrefix(words[1], "-") || words[0] == "command" && (words[1] == "-v" || words[1] == "-V") {
+			return words
+		}
+		rest := words[1:]
+		for len(rest) > 0 && strings.HasPrefix(rest[0], "-") {
+			end, takes := rest[0] == "--", slices.Contains(values, rest[0])
+			rest = rest[1:]
+			if takes && len(rest) > 0 {
 				rest = rest[1:]
 			}
-		default:
-			return strings.Join(w, " ")
+			if end {
+				break
+			}
+		}
+		if words[0] == "timeout" && len(rest) > 0 {
+			rest = rest[1:]
 		}
 		if len(rest) == 0 {
-			return strings.Join(w, " ")
+			return words
 		}
-		w = rest
+		words = rest
 	}
-	return strings.Join(w, " ")
+	return words
 }
 
 // safeVariables may be set before a command that an allow rule approves: they change how it prints, not what it runs.
 var safeVariables = []string{"NODE_ENV", "LANG", "LC_ALL", "TZ", "TERM", "NO_COLOR", "FORCE_COLOR", "RUST_BACKTRACE", "RUST_LOG", "GOOS", "GOARCH", "CGO_ENABLED", "DEBUG", "CI"}
 
-func (c simpleCommand) assignsOnlySafe() bool {
-	return !slices.ContainsFunc(c.assigns, func(name string) bool { return !slices.Contains(safeVariables, name) })
+func onlySafe(names []string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(safeVariables, name) })
 }
 
 const (
@@ -153,14 +159,22 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 		switch n := n.(type) {
 		case *syntax.FuncDecl, *syntax.CoprocClause, *syntax.DeclClause, *syntax.LetClause, *syntax.TestDecl:
 			whole = false
+		case *syntax.WordIter:
+			// A loop sets its variable for all that is run in it.
+			whole = whole && (onlySafe([]string{n.Name.Value}) || strings.ToLower(n.Name.Value) == n.Name.Value)
+		case *syntax.ParamExp:
+			whole = whole && (n.Exp == nil || n.Exp.Op != syntax.AssignUnset && n.Exp.Op != syntax.AssignUnsetOrNull)
 		case *syntax.Stmt:
 			c := simpleCommand{}
 			for _, r := range n.Redirs {
-				c.writes = c.writes || writesFile(r, slice)
+				if writesFile(r, slice) {
+					c.writes = append(c.writes, shellword.Text(r.Word, text))
+				}
 			}
 			call, ok := n.Cmd.(*syntax.CallExpr)
 			if !ok {
-				whole = whole && !c.writes
+				whole = whole && len(c.writes) == 0
+				commands = append(commands, c)
 				break
 			}
 			for _, a := range call.Assigns {
@@ -169,7 +183,7 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 				}
 			}
 			for _, w := range call.Args {
-				c.words = append(c.words, slice(w))
+				c.words, c.plain = append(c.words, slice(w)), append(c.plain, shellword.Text(w, text))
 			}
 			commands = append(commands, c)
 		}
@@ -191,12 +205,17 @@ func writesFile(r *syntax.Redirect, slice func(syntax.Node) string) bool {
 	}
 }
 
-// splitPlainly cuts at operators without regard to quotes, which can only make a deny rule see more.
+// splitPlainly cuts at operators without regard to quotes, which can only make a deny rule see more. What a shell reads
+// before a command is taken off.
 func splitPlainly(text string) []simpleCommand {
 	var out []simpleCommand
 	for _, part := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(";|&\n()`{}", r) }) {
-		if words := strings.Fields(part); len(words) > 0 {
-			out = append(out, simpleCommand{words: words})
+		words := strings.Fields(part)
+		for len(words) > 0 && (slices.Contains([]string{"then", "do", "else", "elif", "if", "while", "until", "!", "$"}, words[0]) || strings.IndexByte(words[0], '=') > 0) {
+			words = words[1:]
+		}
+		if len(words) > 0 {
+			out = append(out, simpleCommand{words: words, plain: words})
 		}
 	}
 	return out

@@ -22,7 +22,7 @@ func (r Rule) Matches(list netrule.Action, c Call, s Scope) bool {
 	if !r.Bare && strings.HasPrefix(r.Tool, "mcp__") {
 		return false
 	}
-	if r.Bare || r.Spec == "*" && !isFileTool(r.Tool) {
+	if r.Bare || r.Spec == "*" && !isFileTool(r.Tool) && (!allow || !slices.Contains(pathless, r.Tool)) {
 		return r.coversTool(allow, c.Tool)
 	}
 	if !allow && r.Tool == c.Tool && r.paramHolds(c) {
@@ -42,6 +42,9 @@ func (r Rule) Matches(list netrule.Action, c Call, s Scope) bool {
 		return false
 	}
 }
+
+// pathless are tools whose path rules are never asked: Read and Edit rules speak for them.
+var pathless = []string{"Write", "NotebookEdit", "MultiEdit", "Glob"}
 
 func isFileTool(tool string) bool { return tool == "Read" || tool == "Edit" }
 
@@ -91,11 +94,50 @@ func (r Rule) pathMatches(allow bool, c Call, s Scope) bool {
 			covered = append(slices.Clip(readers), "Edit", "Write", "MultiEdit")
 		}
 	}
-	name, ok := c.text("file_path", "path", "notebook_path")
-	if !ok || name == "" || !slices.Contains(covered, c.Tool) {
-		return false
+	if c.Tool == "Bash" && !allow {
+		return slices.ContainsFunc(r.shellFiles(c), func(name string) bool { return r.coversPath(allow, name, s) })
 	}
+	name, ok := c.text("file_path", "path", "notebook_path")
+	return ok && name != "" && slices.Contains(covered, c.Tool) && r.coversPath(allow, name, s)
+}
+
+// fileCommands are commands whose operands are files that they read; of those that sed -i changes, too.
+var fileCommands = []string{"cat", "head", "tail", "sed", "less", "more", "tac", "nl"}
+
+// shellFiles are the files that a command plainly reads, or writes.
+func (r Rule) shellFiles(c Call) []string {
+	text, ok := c.text("command")
+	if !ok {
+		return nil
+	}
+	var out []string
+	commands, _ := parseCommands(text)
+	for _, cmd := range commands {
+		out = append(out, cmd.writes...)
+		words := strip(cmd.plain)
+		if len(words) == 0 || !slices.Contains(fileCommands, words[0]) {
+			continue
+		}
+		inPlace := slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-i") || strings.HasPrefix(w, "--in-place") })
+		if r.Tool == "Edit" && (words[0] != "sed" || !inPlace) {
+			continue
+		}
+		for _, w := range words[1:] {
+			if !strings.HasPrefix(w, "-") {
+				out = append(out, w)
+			}
+		}
+	}
+	return out
+}
+
+// coversPath matches one path.
+func (r Rule) coversPath(allow bool, name string, s Scope) bool {
 	cwd := path.Join("/", s.Cwd)
+	name = strings.ReplaceAll(name, `\`, "/")
+	if len(name) > 2 && name[1] == ':' && name[2] == '/' {
+		name = "/" + strings.ToLower(name[:1]) + name[2:] // C:\x is /c/x
+	}
 	if strings.HasPrefix(name, "~/") && s.Home != "" {
 		name = path.Join(s.Home, name[2:])
 	}
@@ -110,19 +152,20 @@ func (r Rule) pathMatches(allow bool, c Call, s Scope) bool {
 	if !ok {
 		return false
 	}
-	if matchPath(pattern, relative) {
+	if matchPath(pattern, relative) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, relative) {
 		return true
 	}
-	if strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, relative) {
-		return true
-	}
-	if allow {
-		return false
-	}
+	return !allow && r.coversFolder(pattern, relative)
+}
+
+// coversFolder is what only deny and ask rules do: a folder at any depth, a folder itself, and all that is in a folder.
+func (r Rule) coversFolder(pattern, relative string) bool {
 	if first, rest, ok := strings.Cut(pattern, "/"); ok && rest == "**" && !r.rooted() && matchPath("**/"+first+"/**", relative) {
 		return true
 	}
-	// A denied folder takes all that is in it along.
+	if folder, ok := strings.CutSuffix(pattern, "/**"); ok && matchPath(folder, relative) {
+		return true
+	}
 	for dir := path.Dir(relative); dir != "."; dir = path.Dir(dir) {
 		if matchPath(pattern, dir) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, dir) {
 			return true
@@ -148,7 +191,11 @@ func (r Rule) anchored(s Scope, cwd string) (anchor, pattern string) {
 	default:
 		anchor, pattern = cwd, r.Spec
 	}
-	return anchor, path.Clean(pattern)
+	pattern = path.Clean(pattern)
+	for anchor != "" && strings.HasPrefix(pattern, "../") {
+		anchor, pattern = path.Dir(anchor), pattern[3:]
+	}
+	return anchor, pattern
 }
 
 // below gives a path relative to a folder that it lies in.
@@ -173,8 +220,21 @@ func (r Rule) domainMatches(c Call) bool {
 	if suffix, ok := strings.CutPrefix(pattern, "*."); ok && !strings.Contains(suffix, "*") {
 		return strings.HasSuffix(host, "."+canonicalHost(suffix)) && canonicalHost(suffix) != ""
 	}
+	isDot := func(r rune) bool { return r == '.' }
+	if suffix, ok := strings.CutPrefix(pattern, "*."); ok {
+		for rest := host; ; {
+			_, tail, more := strings.Cut(rest, ".")
+			if !more {
+				return false
+			}
+			if wildcard(suffix, tail, isDot) {
+				return true
+			}
+			rest = tail
+		}
+	}
 	if !strings.Contains(pattern, "*") {
 		return host == canonicalHost(pattern)
 	}
-	return wildcard(pattern, host, func(r rune) bool { return r == '.' })
+	return wildcard(pattern, host, isDot)
 }
