@@ -54,15 +54,17 @@ func (r Rule) commandMatches(allow bool, c Call) bool {
 	if !whole || len(text) > maxCommand || len(commands) == 0 {
 		return false
 	}
+	covered := false
 	for _, c := range commands {
 		if len(c.words)+len(c.assigns)+len(c.writes) == 0 {
 			continue // a compound command; what is in it has places of its own
 		}
+		covered = true
 		if !onlySafe(c.assigns) || len(c.writes) > 0 || !r.covers(strings.Join(strip(c.words), " ")) || r.hasStar() && runsOthers(strip(c.plain)) {
 			return false
 		}
 	}
-	return true
+	return covered
 }
 
 func (r Rule) hasStar() bool { return strings.Contains(r.Spec, "*") }

@@ -185,6 +185,7 @@ func FuzzWildcard(f *testing.F) {
 // FuzzMatches: no rule and no call breaks it, and what allows also denies.
 func FuzzMatches(f *testing.F) {
 	f.Add("Bash(npm *)", "npm run x && y")
+	f.Add("Bash(0)", "<0")
 	f.Add("Read(./src/**)", "src/a")
 	f.Add("WebFetch(domain:*.a.test)", "https://x.a.test/")
 	f.Fuzz(func(t *testing.T, rule, value string) {
