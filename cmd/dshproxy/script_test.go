@@ -116,3 +116,25 @@ func TestImageFiles(t *testing.T) {
 		t.Errorf("explain ends with %d, want %d\n%s", code, exitDeny, out)
 	}
 }
+
+// TestRuleReference: the examples of RULES.md are rules, each followed by cases that pass.
+func TestRuleReference(t *testing.T) {
+	text, err := os.ReadFile("../../RULES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
+	if len(blocks) == 0 || len(blocks)%2 != 0 {
+		t.Fatalf("%d blocks: want rules and cases by turns", len(blocks))
+	}
+	for i := 0; i < len(blocks); i += 2 {
+		dir := t.TempDir()
+		rules, cases := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "cases_test.yaml")
+		placeFile(t, rules, blocks[i][1])
+		placeFile(t, cases, blocks[i+1][1])
+		var out, errOut strings.Builder
+		if code := run(context.Background(), []string{"test", "--rules", rules, "--workspace", dir, cases}, stdio{strings.NewReader(""), &out, &errOut}); code != 0 || strings.Contains(out.String(), "no case hits") {
+			t.Errorf("block %d ends with %d\n%s%s", i, code, out.String(), errOut.String())
+		}
+	}
+}
