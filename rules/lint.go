@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"dshproxy/netrule"
+	"dshproxy/netrule/glob"
 )
 
 // Severity of a finding.
@@ -27,6 +28,10 @@ const (
 	LintSharedHosting = "shared-hosting" // an allow rule for a suffix under which anybody can have a host
 	LintHostBits      = "host-bits"      // a prefix with bits set below its length
 	LintRangeFromZero = "range-from-0"   // a port range that starts at 0
+	LintOverBroad     = "over-broad"     // an allow rule for every host
+	LintUnopened      = "unopened"       // an allow rule for a special-use address that no ips opens
+	LintPooledArgv    = "pooled-argv"    // an allow rule with argv, which sees all words of a call together
+	LintDoubleStar    = "double-star"    // "**/" that also matches in the middle of a name
 )
 
 // Finding is one thing that lint has to say.
@@ -73,7 +78,18 @@ func (l *linter) warn(code string, r *Rule, line, col int, hint, format string, 
 	l.out = append(l.out, Finding{code, SeverityWarning, r.File, line, col, fmt.Sprintf(format, args...), hint})
 }
 
+// LintCodes lists the codes of findings.
+func LintCodes() []string {
+	return []string{LintError, LintShadowed, LintInert, LintForcesLookup, LintAnyPort, LintSharedHosting, LintHostBits, LintRangeFromZero, LintOverBroad, LintUnopened, LintPooledArgv, LintDoubleStar}
+}
+
 func (l *linter) rule(r *Rule) {
+	if r.Action == netrule.Allow && r.Match.Argv != nil {
+		l.warn(LintPooledArgv, r, r.Line, r.Col, "deny what must not run instead; deny and ask rules see each command", "an allow rule with argv sees all words of a call together: a second command in the same call passes too")
+	}
+	for i := range r.Match.Paths {
+		l.doubleStar(r, &r.Match.Paths[i])
+	}
 	n := r.Match.Network
 	if n == nil {
 		return
@@ -84,6 +100,9 @@ func (l *linter) rule(r *Rule) {
 	if r.Action != netrule.Allow && len(n.Addrs) > 0 && len(n.Hosts) == 0 {
 		l.warn(LintForcesLookup, r, r.Line, r.Col, "put it behind the rules that decide by name, or add domains", "a %s rule with ips and no domains: names that pass it are looked up first", r.Action)
 	}
+	if r.Action == netrule.Allow && anyHost(n) {
+		l.warn(LintOverBroad, r, r.Line, r.Col, "name the hosts; mode allow-all says the same for a whole policy", "an allow rule for every host")
+	}
 	if r.Action == netrule.Allow && len(n.Ports) == 0 {
 		l.warn(LintAnyPort, r, r.Line, r.Col, "add ports: [443]", "an allow rule without ports admits every port of network.defaultPorts")
 	}
@@ -92,9 +111,28 @@ func (l *linter) rule(r *Rule) {
 	}
 }
 
+// anyHost reports a network block that no host fails.
+func anyHost(n *Network) bool {
+	if len(n.Hosts) == 0 {
+		return len(n.Addrs) == 0 || slices.Contains(texts(n, "ips"), "0.0.0.0/0") || slices.Contains(texts(n, "ips"), "::/0")
+	}
+	return len(n.Addrs) == 0 && slices.ContainsFunc(n.Hosts, netrule.HostPattern.Any)
+}
+
+// doubleStar warns of a "**/" that the format also lets stand for the first part of a name.
+func (l *linter) doubleStar(r *Rule, p *Pattern) {
+	rest, ok := strings.CutPrefix(p.Text, "**/")
+	if ok && !glob.HasMeta(rest) && p.Match("x"+rest) {
+		l.warn(LintDoubleStar, r, r.Line, r.Col, "", "%q also matches %q", p.Text, "x"+rest)
+	}
+}
+
 func (l *linter) pattern(r *Rule, p Position) {
 	switch p.Field {
 	case "domains":
+		if t, err := netrule.ParseURL(strings.TrimPrefix(p.Text, "=")); err == nil && t.IsLiteral() && r.Action == netrule.Allow && len(r.Match.Network.Addrs) == 0 && netrule.ClassifyAddr(t.Addr) != netrule.ClassPublic {
+			l.warn(LintUnopened, r, p.Line, p.Col, fmt.Sprintf("add ips: [%q]", t.Addr), "%q is a special-use address, which only ips opens: the rule allows nothing", p.Text)
+		}
 		h, err := netrule.ParseHostPattern(p.Text, -1)
 		if err != nil || r.Action != netrule.Allow || l.publicSuffix == nil || h.Apex() == "" || h.Exact() {
 			return

@@ -242,7 +242,7 @@ func command(name string) func(*testing.T) string {
 // missing skips, or fails where every client must be there.
 func missing(t *testing.T, format string, args ...any) {
 	t.Helper()
-	if os.Getenv("DSHPROXY_REQUIRE_CLIENTS") == "1" {
+	if os.Getenv("REQUIRE_CLIENTS") == "1" {
 		t.Fatalf(format, args...)
 	}
 	t.Skipf(format, args...)

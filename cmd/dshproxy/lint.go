@@ -21,8 +21,8 @@ func (a *app) lintCommand() *cobra.Command {
 		Short: "Errors and warnings about rule files",
 		Long:  "Lint reads the given files, or the chain of the workspace. It ends with 1 on errors, with --strict on warnings too.",
 		RunE: func(_ *cobra.Command, args []string) error {
-			if format != "text" && format != "json" {
-				return usageError("", "--format: want text or json, not %q", format)
+			if format != "text" && format != "json" && format != "sarif" {
+				return usageError("", "--format: want text, json or sarif, not %q", format)
 			}
 			findings, err := a.lint(args)
 			if err != nil {
@@ -31,7 +31,7 @@ func (a *app) lintCommand() *cobra.Command {
 			return a.printFindings(findings, format, strict)
 		},
 	}
-	c.Flags().StringVar(&format, "format", "text", "text or json")
+	c.Flags().StringVar(&format, "format", "text", "text, json or sarif")
 	c.Flags().BoolVar(&strict, "strict", false, "warnings end with 1 too")
 	return c
 }
@@ -97,7 +97,12 @@ func (a *app) printFindings(findings []rules.Finding, format string, strict bool
 			warnings++
 		}
 	}
-	if format == "json" {
+	workspace, err := a.workspace()
+	if err != nil {
+		return err
+	}
+	switch format {
+	case "json":
 		enc := json.NewEncoder(a.io.out)
 		enc.SetIndent("", "  ")
 		if findings == nil {
@@ -106,18 +111,18 @@ func (a *app) printFindings(findings []rules.Finding, format string, strict bool
 		if err := enc.Encode(findings); err != nil {
 			return err
 		}
-	} else {
-		workspace, err := a.workspace()
-		if err != nil {
+	case "sarif":
+		if err := printSARIF(a.io.out, findings, workspace); err != nil {
 			return err
 		}
+	default:
 		for _, f := range findings {
 			fmt.Fprintf(a.io.out, "%s:%d:%d: %s: %s [%s]\n", relative(workspace, f.File), f.Line, f.Col, f.Severity, f.Message, f.Code)
 			if f.Hint != "" {
 				fmt.Fprintf(a.io.out, "    hint: %s\n", f.Hint)
 			}
 		}
-		fmt.Fprintf(a.io.out, "%d errors, %d warnings\n", errorsFound, warnings)
+		fmt.Fprintf(a.io.out, "%s, %s\n", count(errorsFound, "error"), count(warnings, "warning"))
 	}
 	if errorsFound > 0 || strict && warnings > 0 {
 		return &exitError{code: exitFailure}

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"dshproxy/rules"
+
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -104,11 +106,11 @@ func TestImageFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := filepath.Abs("../../docker/rules.yaml")
+	ruleFile, err := filepath.Abs("../../docker/rules.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	placeFile(t, settings, strings.ReplaceAll(string(text), "/etc/dshproxy/rules.yaml", rules))
+	placeFile(t, settings, strings.ReplaceAll(string(text), "/etc/dshproxy/rules.yaml", ruleFile))
 	if code, out := cli("config", "show", "--config", settings); code != 0 || !strings.Contains(out, "0.0.0.0:3128") {
 		t.Errorf("config show ends with %d\n%s", code, out)
 	}
@@ -129,12 +131,25 @@ func TestRuleReference(t *testing.T) {
 	}
 	for i := 0; i < len(blocks); i += 2 {
 		dir := t.TempDir()
-		rules, cases := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "cases_test.yaml")
-		placeFile(t, rules, blocks[i][1])
+		ruleFile, cases := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "cases_test.yaml")
+		placeFile(t, ruleFile, blocks[i][1])
 		placeFile(t, cases, blocks[i+1][1])
 		var out, errOut strings.Builder
-		if code := run(context.Background(), []string{"test", "--rules", rules, "--workspace", dir, cases}, stdio{strings.NewReader(""), &out, &errOut}); code != 0 || strings.Contains(out.String(), "no case hits") {
+		if code := run(context.Background(), []string{"test", "--rules", ruleFile, "--workspace", dir, cases}, stdio{strings.NewReader(""), &out, &errOut}); code != 0 || strings.Contains(out.String(), "no case hits") {
 			t.Errorf("block %d ends with %d\n%s%s", i, code, out.String(), errOut.String())
+		}
+	}
+}
+
+// TestLintCodesAreDocumented: every code has its line in RULES.md.
+func TestLintCodesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../RULES.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range rules.LintCodes() {
+		if !strings.Contains(string(text), "| `"+code+"` |") {
+			t.Errorf("RULES.md does not say what %s means", code)
 		}
 	}
 }

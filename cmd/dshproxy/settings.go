@@ -183,7 +183,7 @@ func (s *settings) load(configFlag string, flags map[string]string) error {
 	if err := s.loadFile(configFlag); err != nil {
 		return err
 	}
-	if err := s.unknownVariable(os.Environ()); err != nil {
+	if err := s.unknownVariables(os.Environ()); err != nil {
 		return err
 	}
 	for _, k := range s.table() {
@@ -210,26 +210,35 @@ func (s *settings) load(configFlag string, flags map[string]string) error {
 	return s.validate()
 }
 
-// unknownVariable refuses variables of ours that mean nothing: a setting that silently does nothing fails open.
-// Kubernetes sets some for a service of our name.
-func (s *settings) unknownVariable(environ []string) error {
+// unknownVariables refuses variables that look like a misspelt setting: one that silently does nothing fails open. Others
+// are somebody else's; Kubernetes makes some for a service of our name.
+func (s *settings) unknownVariables(environ []string) error {
 	known := []string{"DSHPROXY_CONFIG", "DSHPROXY_INSIDE"}
 	for _, k := range s.table() {
 		known = append(known, envName(k.path))
 	}
 	for _, e := range environ {
 		name, text, _ := strings.Cut(e, "=")
-		if !strings.HasPrefix(name, "DSHPROXY_") || text == "" || slices.Contains(known, name) ||
-			strings.HasPrefix(name, "DSHPROXY_SERVICE_") || strings.HasPrefix(name, "DSHPROXY_PORT") {
+		if !strings.HasPrefix(name, "DSHPROXY_") || text == "" || slices.Contains(known, name) {
 			continue
 		}
-		hint := "dshproxy config show lists the settings; network.defaultPorts is DSHPROXY_NETWORK_DEFAULT_PORTS"
-		if near := tree.Nearest(name, known); near != "" {
-			hint = "did you mean " + near + "?"
+		if near := nearVariable(name, known); near != "" {
+			return usageError("did you mean "+near+"?", "unknown variable %s", name)
 		}
-		return usageError(hint, "unknown variable %s", name)
 	}
 	return nil
+}
+
+// nearVariable gives the variable of a setting that a name is a misspelling of: an underscore too few or too many, or a
+// slip of the fingers.
+func nearVariable(name string, known []string) string {
+	squeeze := func(s string) string { return strings.ReplaceAll(s, "_", "") }
+	for _, k := range known {
+		if squeeze(k) == squeeze(name) {
+			return k
+		}
+	}
+	return tree.Nearest(name, known)
 }
 
 // configPath finds the settings file; empty when there is none. It is never looked for in a workspace.
