@@ -5,7 +5,7 @@ FUZZTIME ?= 10s
 LDFLAGS = -s -w
 export CGO_ENABLED ?= 0
 
-.PHONY: all build demo test unit race lint fmt fuzz bench bench-peers cover schema clients cross image clean
+.PHONY: all build demo test unit race lint fmt fuzz bench bench-peers cover clients cross image clean
 
 all: build
 

@@ -2,6 +2,7 @@
 # Shows dshproxy at work on this machine alone: a loopback origin, the proxy, an allowed and a denied request through
 # real curl, the rule that mends it, the explanation and the decision record. Usage: demo.sh PATH-TO-DSHPROXY
 set -euo pipefail
+[ -x "${1:-}" ] || { echo "usage: demo.sh PATH-TO-DSHPROXY" >&2; exit 2; }
 dshproxy=$(cd "$(dirname "$1")" && pwd)/$(basename "$1")
 command -v curl >/dev/null || { echo "demo: curl is missing" >&2; exit 1; }
 work=$(mktemp -d)

@@ -99,10 +99,12 @@ func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:               "dshproxy",
 		Short:             "An egress proxy that enforces network rules, and says which rule when it refuses",
+		Version:           version,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: false},
 	}
+	root.SetVersionTemplate(versionLine())
 	root.PersistentFlags().StringVar(&a.config, "config", "", "settings file")
 	root.PersistentFlags().StringVar(&a.work, "workspace", "", "folder whose rules apply (default: the current one)")
 	var rulesFile string

@@ -81,6 +81,7 @@ type service struct {
 	registry *prometheus.Registry
 	decision *decisionlog.Log
 	notReady atomic.Bool
+	stale    atomic.Bool // the last reload failed
 	running  sync.WaitGroup
 	failed   chan error
 }
@@ -452,6 +453,7 @@ func (v *service) run(ctx context.Context) error {
 func (v *service) reloaded(changed bool, err error) {
 	switch {
 	case err != nil:
+		v.stale.Store(true)
 		v.metrics.ReloadFailed()
 		v.log.Error("reload failed; the old rules stay", "err", err)
 		if v.decision != nil {
@@ -465,6 +467,12 @@ func (v *service) reloaded(changed bool, err error) {
 		v.log.Info("rules reloaded", "rules", len(s.Chain)+len(s.Managed), "policy", s.Hash)
 	default:
 		v.metrics.ReloadUnchanged()
+		if v.stale.Load() {
+			v.log.Info("the rule files are whole again, and as they were")
+		}
+	}
+	if err == nil {
+		v.stale.Store(false)
 	}
 }
 

@@ -11,6 +11,12 @@ import (
 // version is set by the linker in release builds.
 var version = "dev"
 
+// versionLine is what version prints, and --version.
+func versionLine() string {
+	v, revision, date := build()
+	return fmt.Sprintf("dshproxy %s (%s, %s, %s %s/%s)\n", v, revision, date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 // build tells what this binary is, as far as the Go tool has noted it.
 func build() (v, revision, date string) {
 	v = version
@@ -39,8 +45,7 @@ func (a *app) versionCommand() *cobra.Command {
 		Short: "The version of this binary",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			v, revision, date := build()
-			_, err := fmt.Fprintf(a.io.out, "dshproxy %s (%s, %s, %s %s/%s)\n", v, revision, date, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprint(a.io.out, versionLine())
 			return err
 		},
 	}
