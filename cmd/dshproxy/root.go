@@ -122,7 +122,7 @@ func (a *app) rootCommand() *cobra.Command {
 		}
 	}
 	root.AddCommand(a.serveCommand(), a.explainCommand(), a.lintCommand(), a.allowCommand(), a.rulesCommand(),
-		a.vectorsCommand(), a.checkCommand(), a.hookCommand(), a.matchRulesCommand(), a.evaluateCommand(), a.testCommand(), a.healthcheckCommand(), a.configCommand(), a.versionCommand())
+		a.vectorsCommand(), a.checkCommand(), a.hookCommand(), a.matchRulesCommand(), a.evaluateCommand(), a.testCommand(), a.learnCommand(), a.diffCommand(), a.healthcheckCommand(), a.configCommand(), a.versionCommand())
 	return root
 }
 
