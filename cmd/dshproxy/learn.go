@@ -162,7 +162,11 @@ func (a *app) learn(path string) error {
 		r := &records[i]
 		g := learned{allow: r.allowed, domain: registrable(r.target), port: r.target.Port, hosts: map[string]int{}, addrs: map[netip.Addr]bool{}}
 		var special []netip.Addr
-		for _, addr := range r.kept {
+		answer := r.kept
+		if !r.allowed {
+			answer = r.addrs // what the disabled rule would have to open
+		}
+		for _, addr := range answer {
 			if netrule.ClassifyAddr(addr) != netrule.ClassPublic {
 				special = append(special, addr)
 			}
