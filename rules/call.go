@@ -147,12 +147,12 @@ func newFacts(c *Call) (*facts, error) {
 	return &facts{call: c, args: args}, nil
 }
 
-// errTooMuch is a call that cannot be judged whole. What is not looked at would pass.
-var errTooMuch = errors.New("the call is too long or too deeply nested to be judged")
+// ErrTooMuch is a call that cannot be judged whole. What is not looked at would pass.
+var ErrTooMuch = errors.New("the call is too long or too deeply nested to be judged")
 
 func (f *facts) err() error {
 	if f.views.tooMuch || f.tooMuch {
-		return errTooMuch
+		return ErrTooMuch
 	}
 	return nil
 }

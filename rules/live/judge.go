@@ -1,6 +1,8 @@
 package live
 
 import (
+	"errors"
+
 	"dshproxy/netrule"
 	"dshproxy/rules"
 )
@@ -47,6 +49,14 @@ func (s *Snapshot) CallLayers() []CallLayer {
 // tool to one URL that no rule of its own decides is judged as the connection that it makes, with the same verdict, code
 // and rule as at the proxy. An error means that the arguments are no JSON; the caller must refuse the call.
 func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
+	v, err := s.judge(c, selfProtect)
+	if errors.Is(err, rules.ErrTooMuch) {
+		return Verdict{Code: netrule.CodeBadRequest, Reason: err.Error()}, nil // denied, as any call that slips out of sight
+	}
+	return v, err
+}
+
+func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 	if selfProtect {
 		reason, err := rules.Floor(c)
 		if err != nil {

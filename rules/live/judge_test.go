@@ -173,6 +173,16 @@ func TestJudgeNothing(t *testing.T) {
 			}
 		}
 	}
+	long, err := json.Marshal(map[string]string{"command": "rm x;" + strings.Repeat("a|", 100_000)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, protect := range []bool{true, false} {
+		open := loaded(t, "rules:\n  - match: { argv: { command: [a] } }\n    action: allow\n    reason: r\n", netrule.Options{})
+		if v, err := open.Judge(rules.Call{Tool: "bash", Args: long}, protect); err != nil || v.Passthrough || v.Action != netrule.Deny || v.Code != netrule.CodeBadRequest {
+			t.Errorf("a call too long to be judged: %+v, %v", v, err)
+		}
+	}
 	if v, err := (&Snapshot{}).Judge(rules.Call{Tool: "web_fetch", Args: []byte(`{"url":"https://a.test"}`)}, true); err != nil || v.Code != netrule.CodeNoPolicy || v.Passthrough {
 		t.Errorf("without a policy: %+v, %v", v, err)
 	}
