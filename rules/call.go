@@ -27,13 +27,12 @@ type Call struct {
 // IsWeb reports a call of a tool that does nothing but fetch: it falls back to the network mode when no rule decides.
 func (c *Call) IsWeb() bool { return c.Tool == "web_fetch" || c.Tool == "web_search" }
 
-// Targets gives what the call would connect to, as far as it says. An error means that the arguments are no JSON.
-func (c *Call) Targets() ([]netrule.Target, error) {
-	f, err := newFacts(c)
-	if err != nil || f.args.kind != argObject {
-		return nil, err
+// Targets gives what the call would connect to, as far as it says.
+func (p *Prepared) Targets() []netrule.Target {
+	if p.facts.args.kind != argObject {
+		return nil
 	}
-	return f.callTargets(), nil
+	return p.facts.callTargets()
 }
 
 // DecidesConnections reports whether a rule judges connections too, and not tool calls alone.
@@ -62,10 +61,28 @@ func (s *Ruleset) Rules() []Rule { return s.rules }
 // Match judges a call: rules in order, the first whose every dimension holds decides. An error means that the arguments
 // are no JSON or too much to be looked at as a whole, and the caller must refuse the call.
 func (s *Ruleset) Match(c Call) (Verdict, error) {
-	f, err := newFacts(&c)
+	p, err := Prepare(c)
 	if err != nil {
 		return Verdict{}, err
 	}
+	return s.MatchPrepared(p)
+}
+
+// Prepared is a call that is read once and judged by several rule sets. It is not safe for concurrent use.
+type Prepared struct{ facts *facts }
+
+// Prepare reads the arguments of a call. An error means that they are no JSON, and the caller must refuse the call.
+func Prepare(c Call) (*Prepared, error) {
+	f, err := newFacts(&c)
+	if err != nil {
+		return nil, err
+	}
+	return &Prepared{f}, nil
+}
+
+// MatchPrepared is Match for a call that has been read.
+func (s *Ruleset) MatchPrepared(p *Prepared) (Verdict, error) {
+	f := p.facts
 	for i := range s.rules {
 		r := &s.rules[i]
 		if r.Enabled && r.failsCall(f) == "" {

@@ -17,10 +17,16 @@ const (
 // Floor gives the reason why a call is denied whatever the rules say, or an empty text. An error means that the call
 // cannot be looked at, and the caller must refuse it.
 func Floor(c Call) (reason string, err error) {
-	f, err := newFacts(&c)
+	p, err := Prepare(c)
 	if err != nil {
 		return "", err
 	}
+	return p.Floor()
+}
+
+// Floor is Floor for a call that has been read.
+func (p *Prepared) Floor() (reason string, err error) {
+	f, c := p.facts, p.facts.call
 	if !onlyReads(c.Tool) && f.args.anyString(func(s string) bool { return namesPolicy(s, c.Cwd) }) {
 		return floorPolicy, nil
 	}

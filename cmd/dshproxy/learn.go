@@ -205,13 +205,18 @@ func (a *app) proveLearned(text string, records []recorded) error {
 	if err != nil {
 		return err
 	}
-	policy := netrule.NewPolicy(a.settings.policyOptions(), netrule.Layer{Name: "workspace", Rules: rules.Connections(doc.Rules, host())})
+	policy := a.policyOf(doc)
 	for i := range records {
 		if r := &records[i]; r.allowed && r.decide(policy).Action != netrule.Allow {
 			return fmt.Errorf("the rules do not allow %s, which the log does", r.target)
 		}
 	}
 	return nil
+}
+
+// policyOf makes a policy of one rule file, under the settings.
+func (a *app) policyOf(doc *rules.Document) *netrule.Policy {
+	return netrule.NewPolicy(a.settings.policyOptions(), netrule.Layer{Name: "workspace", Rules: rules.Connections(doc.Rules, host())})
 }
 
 // registrable is the domain that somebody has registered, or the host where there is none.
@@ -285,7 +290,7 @@ func (a *app) diff(oldFile, newFile, log string) error {
 		if err != nil {
 			return err
 		}
-		policies[i] = netrule.NewPolicy(a.settings.policyOptions(), netrule.Layer{Name: "workspace", Rules: rules.Connections(doc.Rules, host())})
+		policies[i] = a.policyOf(doc)
 	}
 	records, err := readLog(log)
 	if err != nil {

@@ -57,8 +57,12 @@ func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
 }
 
 func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
+	p, err := rules.Prepare(c)
+	if err != nil {
+		return Verdict{}, err
+	}
 	if selfProtect {
-		reason, err := rules.Floor(c)
+		reason, err := p.Floor()
 		if err != nil {
 			return Verdict{}, err
 		}
@@ -69,7 +73,7 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 	v := Verdict{Passthrough: true}
 	connects := true // no rule that judges tool calls alone has decided
 	for _, l := range s.CallLayers() {
-		m, err := rules.NewRuleset(l.Rules).Match(c)
+		m, err := rules.NewRuleset(l.Rules).MatchPrepared(p)
 		if err != nil {
 			return Verdict{}, err
 		}
@@ -83,11 +87,7 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 		connects = m.Rule.DecidesConnections(c.Host)
 	}
 	if c.IsWeb() && (connects || v.Passthrough) {
-		d, decided, err := s.judgeWeb(c, v.Passthrough)
-		if err != nil {
-			return Verdict{}, err
-		}
-		if decided {
+		if d, decided := s.judgeWeb(p.Targets(), c.Agents, v.Passthrough); decided {
 			return Verdict{Passthrough: d.DryRun, Action: d.Action, Code: d.Code, Rule: d.Rule, Reason: d.Rule.Reason, Would: d.Would, WouldCode: d.WouldCode, Unparsed: v.Unparsed, Network: true}, nil
 		}
 	}
@@ -99,18 +99,15 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 
 // judgeWeb gives the decision about the connection of a web tool's call, or that of the mode when no rule has decided and
 // the call names no target or several.
-func (s *Snapshot) judgeWeb(c rules.Call, open bool) (d netrule.Decision, decided bool, err error) {
-	targets, err := c.Targets()
+func (s *Snapshot) judgeWeb(targets []netrule.Target, agents []string, open bool) (d netrule.Decision, decided bool) {
 	switch {
-	case err != nil:
-		return d, false, err
 	case len(targets) == 1:
-		return s.Policy.DecideOffline(netrule.Query{Target: targets[0], Agents: c.Agents}), true, nil
+		return s.Policy.DecideOffline(netrule.Query{Target: targets[0], Agents: agents}), true
 	case open:
 		d = s.Policy.DecideMode()
-		return d, d.Action != netrule.Allow || d.DryRun, nil
+		return d, d.Action != netrule.Allow || d.DryRun
 	default:
-		return d, false, nil
+		return d, false
 	}
 }
 
