@@ -1,6 +1,9 @@
 package netrule
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Outcome is what became of one rule in a walk.
 type Outcome string
@@ -50,7 +53,22 @@ func (p *Policy) Explain(q Query, addrs []netip.Addr, self func(netip.Addr) bool
 	for i := range p.layers {
 		e.Lines = append(e.Lines, p.explainLayer(&p.layers[i], &q, judged)...)
 	}
+	if p.also != nil {
+		e.Lines = append(e.Lines, p.explainOther(&q, judged)...)
+	}
 	return e
+}
+
+// explainOther explains the layers that only the other policy of And has.
+func (p *Policy) explainOther(q *Query, judged []address) []Line {
+	var lines []Line
+	for i := range p.also.layers {
+		l := &p.also.layers[i]
+		if !slices.ContainsFunc(p.layers, func(own layer) bool { return own.name == l.name }) {
+			lines = append(lines, p.also.explainLayer(l, q, judged)...)
+		}
+	}
+	return lines
 }
 
 // explainLayer is the definition of a walk: rule by rule, in order. The index must agree with it, and a fuzz test holds

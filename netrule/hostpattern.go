@@ -17,6 +17,7 @@ const (
 	hostAny                        // every host
 	hostGlob                       // a glob over the whole host text
 	hostLiteral                    // one address, in every spelling
+	hostLabels                     // a glob a label
 )
 
 // HostPattern is a compiled host pattern, free of any rule language. The zero HostPattern matches nothing.
@@ -26,6 +27,9 @@ type HostPattern struct {
 	name string
 	addr netip.Addr
 	glob *glob.Glob
+
+	labels []*glob.Glob
+	deep   bool // more labels may stand before them, and one must
 }
 
 // PatternError is a pattern that does not compile or could never match, and what to write instead.
@@ -172,7 +176,7 @@ func (p HostPattern) String() string { return p.text }
 
 // Wildcard reports whether the pattern holds a wildcard, and so names no host of its own.
 func (p HostPattern) Wildcard() bool {
-	return p.kind == hostAny || p.kind == hostGlob || p.kind == hostSubdomains
+	return p.kind == hostAny || p.kind == hostGlob || p.kind == hostSubdomains || p.kind == hostLabels
 }
 
 // Apex gives the name that a pattern without wildcard, or "*.name", is about; empty for globs and addresses.
@@ -210,6 +214,8 @@ func (p HostPattern) matches(t Target, allowsLiterals bool) bool {
 		return t.Host != ""
 	case hostGlob:
 		return p.glob.Match(t.Host)
+	case hostLabels:
+		return p.labelsMatch(t.Host)
 	default:
 		return false
 	}
@@ -234,7 +240,7 @@ func (p HostPattern) Covers(q HostPattern, literals bool) bool {
 		return literals || q.kind != hostLiteral && q.kind != hostAny && q.kind != hostGlob || q.kind == hostAny
 	case p.kind == hostLiteral || q.kind == hostLiteral:
 		return p.kind == q.kind && p.addr == q.addr
-	case q.kind == hostAny || q.kind == hostGlob || p.kind == hostGlob:
+	case q.kind == hostAny || q.kind == hostGlob || p.kind == hostGlob || q.kind == hostLabels || p.kind == hostLabels:
 		return p.kind == q.kind && p.text == q.text
 	case p.kind == hostExact:
 		return q.kind == hostExact && p.name == q.name

@@ -45,7 +45,7 @@ func buildIndex(rules []Rule) *index {
 
 func (ix *index) addHosts(r *Rule, n int32) {
 	for i := range r.Match.Hosts {
-		if k := r.Match.Hosts[i].kind; k == hostAny || k == hostGlob {
+		if k := r.Match.Hosts[i].kind; k == hostAny || k == hostGlob || k == hostLabels {
 			ix.rest = append(ix.rest, n)
 			return
 		}

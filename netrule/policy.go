@@ -47,6 +47,7 @@ type layer struct {
 type Policy struct {
 	opts   Options
 	layers []layer
+	also   *Policy // must agree, see And
 }
 
 // NewPolicy indexes the rules. It takes the layers over: the caller must not change them afterwards.
@@ -102,6 +103,15 @@ func (p *Policy) Decide(q Query) Decision {
 	if q.Target.IsLiteral() {
 		return p.DecideAddrs(q, []netip.Addr{q.Target.Addr}, nil)
 	}
+	d := p.decide(q)
+	if p.also != nil {
+		d = strictest(d, p.also.Decide(q))
+	}
+	return d
+}
+
+// decide walks the layers by name.
+func (p *Policy) decide(q Query) Decision {
 	v := verdict{}
 	for i := range p.layers {
 		w := walk{layer: &p.layers[i], query: &q, pol: p}
@@ -263,6 +273,15 @@ func (p *Policy) DecideAddrs(q Query, addrs []netip.Addr, self func(netip.Addr) 
 	if p == nil {
 		return Decision{Code: CodeNoPolicy}
 	}
+	d := p.decideAddrs(q, addrs, self)
+	if p.also != nil {
+		d = strictest(d, p.also.DecideAddrs(q, addrs, self))
+	}
+	return d
+}
+
+// decideAddrs walks the layers with addresses, and guards them.
+func (p *Policy) decideAddrs(q Query, addrs []netip.Addr, self func(netip.Addr) bool) Decision {
 	judged := make([]address, len(addrs))
 	for i, a := range addrs {
 		judged[i] = p.classify(a, self)

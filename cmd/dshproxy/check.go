@@ -94,7 +94,7 @@ func (a *app) call(f *checkFlags) (rules.Call, error) {
 	if len(c.Args) > 0 && !isObject(c.Args) {
 		return c, usageError(`as in {"command": "ls"}`, "the arguments are no JSON object")
 	}
-	if name, ok := clientTools[c.Tool]; ok {
+	if name, ok := rules.OwnTool(c.Tool); ok {
 		c.Tool, c.Alias = name, c.Tool
 	}
 	if c.Cwd != "" && !filepath.IsAbs(c.Cwd) {

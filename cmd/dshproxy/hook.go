@@ -58,12 +58,6 @@ func (a *app) printHookSettings() error {
 	}})
 }
 
-// clientTools are the names that rules use for the client's tools.
-var clientTools = map[string]string{
-	"Bash": "bash", "WebFetch": "web_fetch", "WebSearch": "web_search", "Read": "read", "Edit": "edit", "MultiEdit": "edit", "NotebookEdit": "edit",
-	"Write": "write", "Glob": "glob", "Grep": "grep",
-}
-
 // hookClaude never fails but by denying: the client runs the call when the hook only breaks.
 func (a *app) hookClaude(approve bool) error {
 	v, err := a.judgeEvent()
@@ -125,7 +119,7 @@ func (a *app) judgeEvent() (live.Verdict, error) {
 		return live.Verdict{}, err
 	}
 	c := rules.Call{Tool: event.Tool, Args: event.Input, Workspace: workspace, Host: host()}
-	if name, ok := clientTools[event.Tool]; ok {
+	if name, ok := rules.OwnTool(event.Tool); ok {
 		c.Tool, c.Alias = name, event.Tool
 	}
 	if filepath.IsAbs(event.Cwd) {

@@ -44,6 +44,9 @@ func (r *Rules) Allow(req AllowRequest) (AllowResult, error) {
 	if snapshot == nil {
 		return AllowResult{}, errors.New("no rules are loaded")
 	}
+	if !slices.Contains(r.opts.Dialects, DSH) {
+		return AllowResult{}, errors.New("the dialects leave dsh out, and a rule of that kind would not be read")
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	snapshot = r.current.Load()
@@ -63,19 +66,15 @@ func (r *Rules) Allow(req AllowRequest) (AllowResult, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return result, err
 	}
-	var edited []byte
-	if req.Remove {
-		edited, err = rules.RemoveRule(result.File, old, ruleText(req), r.opts.Parse)
-	} else {
-		edited, err = rules.InsertRule(result.File, old, ruleText(req), r.opts.Parse)
-	}
+	edited, err := r.edit(result.File, old, req)
 	if err != nil {
 		return result, err
 	}
-	if bytes.Equal(edited, old) {
+	accepted := r.acceptedWith(result.File, req)
+	if bytes.Equal(edited, old) && sameTexts(accepted, r.accepted) {
 		return result, nil
 	}
-	next, err := r.with(result.File, edited)
+	next, err := r.with(result.File, edited, accepted)
 	if err != nil {
 		return result, err
 	}
@@ -88,6 +87,11 @@ func (r *Rules) Allow(req AllowRequest) (AllowResult, error) {
 	if err := folder.write(edited); err != nil {
 		return result, err
 	}
+	if r.opts.Narrow {
+		if err := r.accept(accepted); err != nil {
+			return result, err
+		}
+	}
 	result.Written, result.Diff = true, lineDiff(old, edited)
 	r.current.Store(next)
 	for i := range result.Overrides {
@@ -98,6 +102,35 @@ func (r *Rules) Allow(req AllowRequest) (AllowResult, error) {
 	}
 	result.Verdict = r.decide(next, q, req.Addrs)
 	return result, nil
+}
+
+// edit puts the rule of a request into a file's text, or takes it out.
+func (r *Rules) edit(path string, old []byte, req AllowRequest) ([]byte, error) {
+	if req.Remove {
+		return rules.RemoveRule(path, old, ruleText(req), r.opts.Parse)
+	}
+	return rules.InsertRule(path, old, ruleText(req), r.opts.Parse)
+}
+
+// acceptedWith makes the same edit in what is accepted of the file, and in nothing else: whoever allows a host has not
+// looked at what changed besides. An accepted text that does not take the edit stays as it is.
+func (r *Rules) acceptedWith(path string, req AllowRequest) []text {
+	if !r.opts.Narrow {
+		return nil
+	}
+	out := slices.Clone(r.accepted)
+	at := slices.IndexFunc(out, func(t text) bool { return t.path == path })
+	if at < 0 {
+		t, ok := r.place(path)
+		if !ok {
+			return out
+		}
+		out, at = append([]text{t}, out...), 0
+	}
+	if edited, err := r.edit(path, out[at].bytes, req); err == nil {
+		out[at].bytes = edited
+	}
+	return out
 }
 
 // overridden gives the rule of the workspace that refused so far. Managed rules hold all the same, so they do not count.
@@ -118,8 +151,8 @@ func overridden(s *Snapshot, q netrule.Query, req AllowRequest) []netrule.RuleRe
 	return nil
 }
 
-// with compiles what the rules will be once a file has this text.
-func (r *Rules) with(path string, edited []byte) (*Snapshot, error) {
+// with compiles what the rules will be once a file has this text and so much is accepted.
+func (r *Rules) with(path string, edited []byte, accepted []text) (*Snapshot, error) {
 	if int64(len(edited)) > r.opts.MaxBytes {
 		return nil, fmt.Errorf("%s: would become larger than %d bytes", path, r.opts.MaxBytes)
 	}
@@ -129,11 +162,11 @@ func (r *Rules) with(path string, edited []byte) (*Snapshot, error) {
 	}
 	at := slices.IndexFunc(texts, func(t text) bool { return t.path == path && !t.managed })
 	if at < 0 {
-		texts = append(texts, text{path: path, discovered: true})
+		texts = append(texts, text{path: path, dialect: DSH, discovered: true})
 		at = len(texts) - 1
 	}
 	texts[at].bytes = edited
-	return r.compile(texts, false)
+	return r.narrowed(texts, accepted, false)
 }
 
 // folder is where a rule file stands: a held folder, and the name below it.
@@ -186,7 +219,7 @@ func (r *Rules) decide(s *Snapshot, q netrule.Query, addrs []netip.Addr) netrule
 // editable gives the file at whose head a rule takes effect: the nearest loaded one, else the workspace's own.
 func (r *Rules) editable(s *Snapshot) string {
 	for _, f := range s.Files {
-		if !f.Managed {
+		if !f.Managed && f.Dialect == DSH {
 			return f.Path
 		}
 	}

@@ -1,10 +1,13 @@
 package live
 
 import (
+	"encoding/json"
 	"errors"
 
 	"dshproxy/netrule"
 	"dshproxy/rules"
+	"dshproxy/rules/surface"
+	"dshproxy/rules/toolspec"
 )
 
 // Verdict is what a rule set says about a tool call.
@@ -45,15 +48,39 @@ func (s *Snapshot) CallLayers() []CallLayer {
 	return []CallLayer{{s.Managed, "managed", len(s.Managed)}, {s.calls, "workspace", len(s.Chain)}}
 }
 
-// Judge decides a tool call: the floor, then every layer in its own order, deny before ask before allow. A call of a web
-// tool to one URL that no rule of its own decides is judged as the connection that it makes, with the same verdict, code
-// and rule as at the proxy. An error means that the arguments are no JSON; the caller must refuse the call.
+// Judge decides a tool call: the floor, then every layer and dialect in its own order, deny before ask before allow. A
+// call of a web tool to one URL that no rule of its own decides is judged as the connection that it makes, with the same
+// verdict, code and rule as at the proxy. An error means that the arguments are no JSON; the caller must refuse the call.
 func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
 	v, err := s.judge(c, selfProtect)
+	if s.Pending != nil && err == nil {
+		var now Verdict
+		if now, err = s.Pending.judge(c, selfProtect); now.strictness() < v.strictness() {
+			v = now
+		}
+	}
 	if errors.Is(err, rules.ErrTooMuch) {
 		return Verdict{Code: netrule.CodeBadRequest, Reason: err.Error()}, nil // denied, as any call that slips out of sight
 	}
 	return v, err
+}
+
+// strictness orders verdicts, the strictest first: deny, ask, nothing said, allow.
+func (v *Verdict) strictness() int {
+	action := v.Action
+	if v.Code == netrule.CodeDryRun {
+		action = v.Would
+	}
+	switch {
+	case v.Passthrough && v.Code != netrule.CodeDryRun:
+		return 2
+	case action == netrule.Deny:
+		return 0
+	case action == netrule.Ask:
+		return 1
+	default:
+		return 3
+	}
 }
 
 func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
@@ -78,23 +105,82 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			return Verdict{}, err
 		}
 		v.Unparsed = v.Unparsed || m.Unparsed
-		if !m.Matched || !v.Passthrough && v.Action <= m.Action {
+		if !m.Matched {
 			continue
 		}
-		v.Passthrough, v.Action, v.Code = false, m.Action, codeOf(m.Action)
-		v.Rule = netrule.RuleRef{File: m.Rule.File, Line: m.Rule.Line, Index: m.Index, Reason: m.Rule.Reason, Layer: l.NameOf(m.Index)}
-		v.Reason, v.Network = m.Rule.Reason, m.Rule.Match.Network != nil
-		connects = m.Rule.DecidesConnections(c.Host)
-	}
-	if c.IsWeb() && (connects || v.Passthrough) {
-		if d, decided := s.judgeWeb(p.Targets(), c.Agents, v.Passthrough); decided {
-			return Verdict{Passthrough: d.DryRun, Action: d.Action, Code: d.Code, Rule: d.Rule, Reason: d.Rule.Reason, Would: d.Would, WouldCode: d.WouldCode, Unparsed: v.Unparsed, Network: true}, nil
+		ref := netrule.RuleRef{File: m.Rule.File, Line: m.Rule.Line, Index: m.Index, Reason: m.Rule.Reason, Layer: l.NameOf(m.Index)}
+		if v.take(m.Action, ref) {
+			v.Network, connects = m.Rule.Match.Network != nil, m.Rule.DecidesConnections(c.Host)
 		}
 	}
-	if s.Policy.Options().DryRun && !v.Passthrough && v.Action != netrule.Allow {
+	if m := s.claudeVerdict(&c); m.Matched {
+		m.Ref.Layer = string(ClaudeSettings)
+		if v.take(m.Action, m.Ref) {
+			v.Network, connects = m.Connects, m.Connects
+		}
+	}
+	enforced := false // by the policy of connections, which has taken a dry run into account
+	if c.IsWeb() && (connects || v.Passthrough) {
+		if d, decided := s.judgeWeb(p.Targets(), c.Agents, v.Passthrough); decided {
+			v = Verdict{Passthrough: d.DryRun, Action: d.Action, Code: d.Code, Rule: d.Rule, Reason: d.Rule.Reason, Would: d.Would, WouldCode: d.WouldCode, Unparsed: v.Unparsed, Network: true}
+			enforced = true
+		}
+	}
+	if s.takePi(&v, &c) {
+		enforced = false
+	}
+	if s.Policy.Options().DryRun && !enforced && !v.Passthrough && v.Action != netrule.Allow {
 		v.Would, v.WouldCode, v.Code, v.Passthrough = v.Action, v.Code, netrule.CodeDryRun, true
 	}
 	return v, nil
+}
+
+// take lets a rule decide, if none has that is as strict.
+func (v *Verdict) take(action netrule.Action, ref netrule.RuleRef) bool {
+	if !v.Passthrough && v.Action <= action {
+		return false
+	}
+	v.Passthrough, v.Action, v.Code, v.Rule, v.Reason, v.Network = false, action, codeOf(action), ref, ref.Reason, false
+	return true
+}
+
+// claudeVerdict asks the settings of the client about a call.
+func (s *Snapshot) claudeVerdict(c *rules.Call) toolspec.Verdict {
+	if s.Claude == nil {
+		return toolspec.Verdict{}
+	}
+	return s.Claude.Decide(toolspec.Call{Tool: c.ClientTool(), Input: input(c)}, cwdOf(c), s.home)
+}
+
+// takePi combines what the permission files say, which always say something.
+func (s *Snapshot) takePi(v *Verdict, c *rules.Call) bool {
+	if s.Pi == nil || v.Code == netrule.CodeDryRun {
+		return false
+	}
+	action, ref := s.Pi.Decide(surface.Call{Tool: c.Tool, Args: input(c), Cwd: cwdOf(c), Home: s.home})
+	if ref.File == "" {
+		ref.Reason = "no permission rule allows this call"
+	} else {
+		ref.Layer = string(PiPermission)
+	}
+	return v.take(action, ref)
+}
+
+// input decodes arguments that Prepare has found to be JSON; what is no object has none.
+func input(c *rules.Call) map[string]any {
+	var out map[string]any
+	if json.Unmarshal(c.Args, &out) != nil {
+		return nil
+	}
+	return out
+}
+
+// cwdOf is the folder that relative paths of a call start from.
+func cwdOf(c *rules.Call) string {
+	if c.Cwd != "" {
+		return c.Cwd
+	}
+	return c.Workspace
 }
 
 // judgeWeb gives the decision about the connection of a web tool's call, or that of the mode when no rule has decided and

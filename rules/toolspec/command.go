@@ -35,36 +35,38 @@ type simpleCommand struct {
 	writes  []string // files that it redirects output to
 }
 
-// commandMatches: a deny or ask rule fires on any command at any depth, or on the whole text; an allow rule must cover
-// every one.
-func (r Rule) commandMatches(allow bool, c Call) bool {
-	text, ok := c.text("command")
-	if !ok {
-		return false
+// firesOn: a deny or ask rule fires on any command at any depth, or on the whole text.
+func (r Rule) firesOn(c *subject) bool {
+	if r.covers(strings.TrimSpace(c.text)) {
+		return true
 	}
-	commands, whole := parseCommands(text)
-	if !allow {
-		if r.covers(strings.TrimSpace(text)) {
-			return true
-		}
-		return slices.ContainsFunc(commands, func(c simpleCommand) bool {
-			return r.covers(strings.Join(c.words, " ")) || r.covers(strings.Join(strip(c.words), " ")) || r.covers(strings.Join(c.plain, " ")) || r.covers(strings.Join(strip(c.plain), " "))
-		})
-	}
-	if !whole || len(text) > maxCommand || len(commands) == 0 {
+	return slices.ContainsFunc(c.commands, func(c simpleCommand) bool {
+		return r.covers(strings.Join(c.words, " ")) || r.covers(strings.Join(strip(c.words), " ")) || r.covers(strings.Join(c.plain, " ")) || r.covers(strings.Join(strip(c.plain), " "))
+	})
+}
+
+// allowsCommand: every command at any depth must be covered by one of the allow rules, each perhaps by another.
+func allowsCommand(rules []Rule, c *subject) bool {
+	if !c.whole || len(c.text) > maxCommand || len(c.commands) == 0 {
 		return false
 	}
 	covered := false
-	for _, c := range commands {
-		if len(c.words)+len(c.assigns)+len(c.writes) == 0 {
+	for _, cmd := range c.commands {
+		if len(cmd.words)+len(cmd.assigns)+len(cmd.writes) == 0 {
 			continue // a compound command; what is in it has places of its own
 		}
 		covered = true
-		if !onlySafe(c.assigns) || len(c.writes) > 0 || !r.covers(strings.Join(strip(c.words), " ")) || r.hasStar() && runsOthers(strip(c.plain)) {
+		approves := func(r Rule) bool { return r.approves(cmd) }
+		if !slices.ContainsFunc(rules, approves) {
 			return false
 		}
 	}
 	return covered
+}
+
+// approves reports whether an allow rule covers one command. A redirect writes a file, which no rule for commands speaks of.
+func (r Rule) approves(c simpleCommand) bool {
+	return onlySafe(c.assigns) && len(c.writes) == 0 && r.covers(strings.Join(strip(c.words), " ")) && !(r.hasStar() && runsOthers(strip(c.plain)))
 }
 
 func (r Rule) hasStar() bool { return strings.Contains(r.Spec, "*") }
@@ -191,6 +193,26 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 		}
 		return true
 	})
+	return commands, whole
+}
+
+// Command is one simple command of a shell text.
+type Command struct {
+	// Text is the command as it is written, without assignments and redirects.
+	Text string
+	// Words are its words, decoded.
+	Words []string
+}
+
+// Commands gives every simple command of a shell text at any depth. whole is false when the text does not parse, or holds
+// what is no simple command; what there is was then split by operators.
+func Commands(text string) (commands []Command, whole bool) {
+	parsed, whole := parseCommands(text)
+	for _, c := range parsed {
+		if len(c.words) > 0 {
+			commands = append(commands, Command{strings.Join(c.words, " "), c.plain})
+		}
+	}
 	return commands, whole
 }
 

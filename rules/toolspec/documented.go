@@ -18,6 +18,31 @@ type Scope struct {
 // Matches reports whether a rule that stands in the list of an action matches a call. Deny and ask rules match if any
 // part of the call does, allow rules only if every part does. The zero action is deny.
 func (r Rule) Matches(list netrule.Action, c Call, s Scope) bool {
+	return r.matches(list, &subject{Call: c}, s)
+}
+
+// subject is a call under judgement; its command is read once, for all rules.
+type subject struct {
+	Call
+	parsed   bool
+	text     string // of the command
+	commands []simpleCommand
+	whole    bool
+}
+
+// shell gives the commands of a call that has some.
+func (c *subject) shell() bool {
+	if !c.parsed {
+		c.parsed = true
+		if text, ok := c.Call.text("command"); ok {
+			c.text = text
+			c.commands, c.whole = parseCommands(text)
+		}
+	}
+	return c.commands != nil || c.text != ""
+}
+
+func (r Rule) matches(list netrule.Action, c *subject, s Scope) bool {
 	allow := list == netrule.Allow
 	if !r.Bare && strings.HasPrefix(r.Tool, "mcp__") {
 		return false
@@ -25,18 +50,18 @@ func (r Rule) Matches(list netrule.Action, c Call, s Scope) bool {
 	if r.Bare || r.Spec == "*" && !isFileTool(r.Tool) && (!allow || !slices.Contains(pathless, r.Tool)) {
 		return r.coversTool(allow, c.Tool)
 	}
-	if !allow && r.Tool == c.Tool && r.paramHolds(c) {
+	if !allow && r.Tool == c.Tool && r.paramHolds(c.Call) {
 		return true
 	}
 	switch r.Tool {
 	case "Bash":
-		return c.Tool == "Bash" && r.commandMatches(allow, c)
+		return c.Tool == "Bash" && c.shell() && (allow && allowsCommand([]Rule{r}, c) || !allow && r.firesOn(c))
 	case "Read", "Edit":
 		return r.pathMatches(allow, c, s)
 	case "WebFetch":
-		return c.Tool == "WebFetch" && r.domainMatches(c)
+		return c.Tool == "WebFetch" && r.domainMatches(c.Call)
 	case "Agent":
-		name, ok := c.text("subagent_type")
+		name, ok := c.Call.text("subagent_type")
 		return c.Tool == "Agent" && ok && name == r.Spec
 	default:
 		return false
@@ -86,7 +111,7 @@ var (
 
 // pathMatches: an Edit rule covers every tool that edits; a Read rule covers what reads, and a denied read also keeps
 // from editing, notebooks apart.
-func (r Rule) pathMatches(allow bool, c Call, s Scope) bool {
+func (r Rule) pathMatches(allow bool, c *subject, s Scope) bool {
 	covered := writers
 	if r.Tool == "Read" {
 		covered = readers
@@ -97,7 +122,7 @@ func (r Rule) pathMatches(allow bool, c Call, s Scope) bool {
 	if c.Tool == "Bash" && !allow {
 		return slices.ContainsFunc(r.shellFiles(c), func(name string) bool { return r.coversPath(allow, name, s) })
 	}
-	name, ok := c.text("file_path", "path", "notebook_path")
+	name, ok := c.Call.text("file_path", "path", "notebook_path")
 	return ok && name != "" && slices.Contains(covered, c.Tool) && r.coversPath(allow, name, s)
 }
 
@@ -105,14 +130,12 @@ func (r Rule) pathMatches(allow bool, c Call, s Scope) bool {
 var fileCommands = []string{"cat", "head", "tail", "sed", "less", "more", "tac", "nl"}
 
 // shellFiles are the files that a command plainly reads, or writes.
-func (r Rule) shellFiles(c Call) []string {
-	text, ok := c.text("command")
-	if !ok {
+func (r Rule) shellFiles(c *subject) []string {
+	if !c.shell() {
 		return nil
 	}
 	var out []string
-	commands, _ := parseCommands(text)
-	for _, cmd := range commands {
+	for _, cmd := range c.commands {
 		out = append(out, cmd.writes...)
 		words := strip(cmd.plain)
 		if len(words) == 0 || !slices.Contains(fileCommands, words[0]) {
