@@ -239,10 +239,11 @@ func (m *Metrics) LookedUp(took time.Duration, failed, timeout bool) {
 }
 
 // PolicyLoaded notes the policy in force.
-func (m *Metrics) PolicyLoaded(hash string, rules int, enforce bool, at time.Time) {
+func (m *Metrics) PolicyLoaded(hash string, rules, pending int, enforce bool, at time.Time) {
 	m.policy.Reset()
 	m.policy.WithLabelValues(hash).Set(1)
 	m.rules.Set(float64(rules))
+	m.rulesPending.Set(float64(pending))
 	m.enforce.Set(0)
 	if enforce {
 		m.enforce.Set(1)

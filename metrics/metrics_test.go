@@ -105,8 +105,8 @@ func TestCounts(t *testing.T) {
 	if got := testutil.ToFloat64(m.refusals.WithLabelValues("bad_target")); got != 1 {
 		t.Errorf("refusals_total %v", got)
 	}
-	m.PolicyLoaded("one", 3, true, time.Unix(5, 0))
-	m.PolicyLoaded("two", 4, false, time.Unix(6, 0))
+	m.PolicyLoaded("one", 3, 1, true, time.Unix(5, 0))
+	m.PolicyLoaded("two", 4, 0, false, time.Unix(6, 0))
 	if n := testutil.CollectAndCount(m.policy); n != 1 || testutil.ToFloat64(m.policy.WithLabelValues("two")) != 1 {
 		t.Errorf("%d policies", n)
 	}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"text/tabwriter"
 
+	"dshproxy/netrule"
 	"dshproxy/rules"
+	"dshproxy/rules/live"
 )
 
 // explainCall prints the verdict of a tool call with a line a rule, as check decides it.
@@ -36,6 +38,9 @@ func (a *app) explainCall(f *explainFlags) error {
 		for _, line := range lines {
 			answer.Trace = append(answer.Trace, jsonRule{line.Rule.File, line.Rule.Line, line.Index, l.NameOf(line.Index), line.Rule.Action, string(line.Outcome), line.Failed, ""})
 		}
+	}
+	if l := v.Rule; l.Layer == string(live.ClaudeSettings) || l.Layer == string(live.PiPermission) {
+		answer.Trace = append(answer.Trace, jsonRule{l.File, l.Line, l.Index, l.Layer, v.Action, string(netrule.OutcomeMatched), "", ""})
 	}
 	if f.asJSON {
 		enc := json.NewEncoder(a.io.out)

@@ -18,6 +18,7 @@ import (
 
 func (a *app) hookCommand() *cobra.Command {
 	var approve, printSettings bool
+	var install, uninstall string
 	claude := &cobra.Command{
 		Use:   "claude-code",
 		Short: "Judge a PreToolUse event on standard input",
@@ -26,36 +27,33 @@ func (a *app) hookCommand() *cobra.Command {
 			"$CLAUDE_PROJECT_DIR, else of the current folder; the event's cwd only anchors relative paths.",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			if printSettings {
+			switch {
+			case printSettings:
 				return a.printHookSettings()
+			case install != "":
+				return a.installHook(install, false)
+			case uninstall != "":
+				return a.installHook(uninstall, true)
+			default:
+				return a.hookClaude(approve)
 			}
-			return a.hookClaude(approve)
 		},
 	}
 	claude.Flags().BoolVar(&approve, "approve", false, "let allowed calls run without the user's own prompt")
 	claude.Flags().BoolVar(&printSettings, "print-settings", false, "print the entry for .claude/settings.json and do nothing else")
+	claude.Flags().StringVar(&install, "install", "", "write the entry into the client's settings: user, project or local")
+	claude.Flags().StringVar(&uninstall, "uninstall", "", "take the entry out of the client's settings: user, project or local")
+	claude.MarkFlagsMutuallyExclusive("approve", "print-settings", "install", "uninstall")
 	return group("hook", "Judge the tool calls of a client before they run", claude)
 }
 
 // printHookSettings prints the entry that makes the client ask this program.
 func (a *app) printHookSettings() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
+	text, err := editHook("settings.json", []byte("{}\n"), false)
+	if err == nil {
+		_, err = a.io.out.Write(text)
 	}
-	type command struct {
-		Type    string `json:"type"`
-		Command string `json:"command"`
-	}
-	type matcher struct {
-		Matcher string    `json:"matcher"`
-		Hooks   []command `json:"hooks"`
-	}
-	enc := json.NewEncoder(a.io.out)
-	enc.SetIndent("", "  ")
-	return enc.Encode(map[string]any{"hooks": map[string][]matcher{
-		"PreToolUse": {{"*", []command{{"command", fmt.Sprintf("%q hook claude-code", self)}}}},
-	}})
+	return err
 }
 
 // hookClaude never fails but by denying: the client runs the call when the hook only breaks.

@@ -41,7 +41,7 @@ func (a *app) lint(files []string) ([]rules.Finding, error) {
 		return nil, err
 	}
 	if len(files) == 0 {
-		live, _, err := a.rules()
+		live, _, err := a.rules(false)
 		if err != nil {
 			return nil, err
 		}
@@ -51,7 +51,7 @@ func (a *app) lint(files []string) ([]rules.Finding, error) {
 		} else if err != nil {
 			return nil, loadError(err)
 		}
-		s := live.Current()
+		s := live.Current().Now() // what is written, accepted or not
 		return append(rules.Lint(s.Managed, host(), isPublicSuffix), rules.Lint(s.Chain, host(), isPublicSuffix)...), nil
 	}
 	var out []rules.Finding

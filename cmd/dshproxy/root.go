@@ -121,7 +121,7 @@ func (a *app) rootCommand() *cobra.Command {
 			a.flags["managedRules"] = strings.Join(managed, ",")
 		}
 	}
-	root.AddCommand(a.serveCommand(), a.explainCommand(), a.lintCommand(), a.allowCommand(), a.rulesCommand(),
+	root.AddCommand(a.serveCommand(), a.explainCommand(), a.lintCommand(), a.allowCommand(), a.trustCommand(), a.rulesCommand(),
 		a.vectorsCommand(), a.checkCommand(), a.hookCommand(), a.matchRulesCommand(), a.evaluateCommand(), a.testCommand(), a.learnCommand(), a.diffCommand(), a.healthcheckCommand(), a.configCommand(), a.versionCommand())
 	return root
 }

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"dshproxy/netrule"
 	"dshproxy/rules"
+	"dshproxy/rules/live"
 
 	"github.com/spf13/cobra"
 )
@@ -16,24 +18,14 @@ func (a *app) rulesCommand() *cobra.Command {
 		Short: "The effective chain, a line a rule",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			live, workspace, err := a.loadRules()
+			loaded, workspace, err := a.loadRules()
 			if err != nil {
 				return err
 			}
-			s := live.Current()
+			s := loaded.Current()
 			table := tabwriter.NewWriter(a.io.out, 0, 8, 2, ' ', 0)
-			for _, layer := range []struct {
-				name  string
-				rules []rules.Rule
-			}{{"managed", s.Managed}, {"workspace", s.Chain}, {"builtin", s.Baseline}} {
-				for i := range layer.rules {
-					r := &layer.rules[i]
-					note := ""
-					if !r.Enabled {
-						note = " (disabled)"
-					}
-					fmt.Fprintf(table, "%s\t%d\t%s:%d\t%s%s\t%s\t%s\n", layer.name, i+1, relative(workspace, r.File), r.Line, r.Action, note, summary(r), oneParagraph(r.Reason))
-				}
+			for _, l := range ruleLines(s) {
+				fmt.Fprintf(table, "%s\t%d\t%s:%d\t%s\t%s\t%s\n", l.layer, l.ref.Index+1, relative(workspace, l.ref.File), l.ref.Line, l.action, l.summary, oneParagraph(l.ref.Reason))
 			}
 			if err := table.Flush(); err != nil {
 				return err
@@ -45,6 +37,44 @@ func (a *app) rulesCommand() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// ruleLine is one line of the listing.
+type ruleLine struct {
+	layer, action, summary string
+	ref                    netrule.RuleRef
+}
+
+// ruleLines lists every rule of a snapshot, in the order in which each language decides.
+func ruleLines(s *live.Snapshot) []ruleLine {
+	var out []ruleLine
+	add := func(layer string, chain []rules.Rule) {
+		for i := range chain {
+			r := &chain[i]
+			action := r.Action.String()
+			if !r.Enabled {
+				action += " (disabled)"
+			}
+			out = append(out, ruleLine{layer, action, summary(r), netrule.RuleRef{File: r.File, Line: r.Line, Index: i, Reason: r.Reason}})
+		}
+	}
+	add("managed", s.Managed)
+	add("workspace", s.Chain)
+	if s.Pending != nil {
+		add("workspace (pending)", s.Pending.Chain)
+	}
+	add("builtin", s.Baseline)
+	if now := s.Now(); now.Claude != nil {
+		for _, l := range now.Claude.List() {
+			out = append(out, ruleLine{string(live.ClaudeSettings), l.List.String(), "(settings)", l.Ref})
+		}
+	}
+	if now := s.Now(); now.Pi != nil {
+		for _, l := range now.Pi.List() {
+			out = append(out, ruleLine{string(live.PiPermission), l.Action.String(), l.Surface + " " + l.Pattern, l.Ref})
+		}
+	}
+	return out
 }
 
 // count gives a number with its noun.

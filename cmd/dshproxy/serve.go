@@ -93,7 +93,7 @@ func (a *app) serve(ctx context.Context, readyFile string) error {
 	if err != nil {
 		return err
 	}
-	rules, workspace, err := a.rules()
+	rules, workspace, err := a.rules(true)
 	if err != nil {
 		return err
 	}
@@ -328,7 +328,7 @@ func (v *service) listenMetrics(others []proxy.Listener) (net.Listener, error) {
 func (v *service) loaded() {
 	s := v.rules.Current()
 	count := len(s.Chain) + len(s.Managed)
-	v.metrics.PolicyLoaded(s.Hash, count, v.settings.enforce, s.Loaded)
+	v.metrics.PolicyLoaded(s.Hash, count, s.Changed, v.settings.enforce, s.Loaded)
 	if v.decision != nil {
 		v.decision.Reloaded(&decisionlog.Reload{Time: time.Now(), OK: true, Rules: count, Policy: s.Hash})
 	}

@@ -24,6 +24,9 @@ type settings struct {
 	rulesFile, fallbackPath        string
 	searchUp, watch, enforce       bool
 	managedRules                   []string
+	dialects                       []string
+	workspaceRules                 string
+	maxCachedWorkspaces            int
 	badFilePolicy, patternMode     string
 	maxRules, maxGlobStars         int
 	maxRuleBytes                   int64
@@ -82,6 +85,9 @@ func (s *settings) table() []setting {
 		{"searchUp", (*boolValue)(&s.searchUp), "merge the rule files of parent folders behind the workspace's"},
 		{"fallbackPath", (*stringValue)(&s.fallbackPath), "rule file used when the workspace has none"},
 		{"managedRules", (*listValue)(&s.managedRules), "rule files that no workspace can open"},
+		{"dialects", enums(&s.dialects, live.Dialects()...), "rule languages that are read; their verdicts are combined, deny before ask before allow"},
+		{"workspaceRules", enum(&s.workspaceRules, "full", "narrow"), "narrow: changes of workspace files narrow at once and widen only once accepted"},
+		{"maxCachedWorkspaces", (*countValue)(&s.maxCachedWorkspaces), "workspaces whose rules are kept loaded"},
 		{"badFilePolicy", enum(&s.badFilePolicy, "fail", "ignore-with-warning"), "what a bad workspace file does at start"},
 		{"maxRules", (*countValue)(&s.maxRules), "rules in a chain"},
 		{"maxRuleBytes", (*sizeValue)(&s.maxRuleBytes), "size of a rule file"},
@@ -140,13 +146,13 @@ func (s *settings) table() []setting {
 // later are keys of the format that this version does not have. They are refused by name: a setting that is silently
 // ignored would fail open.
 var later = []string{
-	"workspaceRules", "maxCachedWorkspaces", "audit", "dialects", "network.sni", "network.proxyMaxRecent",
+	"audit", "network.sni", "network.proxyMaxRecent",
 	"network.noProxy", "network.upstream", "admin.", "dns.cache", "dns.stale", "limits.dials", "identity.", "ask.", "inspect.", "log.onDrop",
 }
 
 func (s *settings) setDefaults() {
 	*s = settings{
-		rulesFile: live.DefaultRulesFile, badFilePolicy: "fail", patternMode: "glob", maxRules: 256, maxGlobStars: 2, maxRuleBytes: 16 << 20,
+		rulesFile: live.DefaultRulesFile, dialects: []string{string(live.DSH)}, workspaceRules: "full", maxCachedWorkspaces: live.DefaultMaxWorkspaces, badFilePolicy: "fail", patternMode: "glob", maxRules: 256, maxGlobStars: 2, maxRuleBytes: 16 << 20,
 		caseInsensitivePaths: runtime.GOOS == "windows", watch: true, watchStability: 200, enforce: true, builtin: true, selfProtect: "on", explain: "auto",
 		mode: "whitelist", autoFallback: "deny-all", unlisted: "deny", loopback: "policy", guard: "filter",
 		defaultPorts: []netrule.PortRange{{Lo: 1, Hi: 65535}}, proxyBind: "127.0.0.1", proxyPort: 3128, allowHostAction: true,

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -152,6 +153,40 @@ func (v *listValue) set(s string) error {
 }
 func (v *listValue) setList(items []string) error { *v = items; return nil }
 func (v *listValue) String() string               { return "[" + strings.Join(*v, ", ") + "]" }
+
+// enumsValue is a list of distinct words, each one of a few, and never empty.
+type enumsValue struct {
+	dest    *[]string
+	allowed []string
+}
+
+func enums[T ~string](dest *[]string, allowed ...T) *enumsValue {
+	v := &enumsValue{dest: dest}
+	for _, a := range allowed {
+		v.allowed = append(v.allowed, string(a))
+	}
+	return v
+}
+
+func (v *enumsValue) set(s string) error { return v.setList(strings.Split(s, ",")) }
+
+func (v *enumsValue) setList(items []string) error {
+	for i, s := range items {
+		if !slices.Contains(v.allowed, s) {
+			return fmt.Errorf("%q is not one of %s", s, strings.Join(v.allowed, ", "))
+		}
+		if slices.Contains(items[:i], s) {
+			return fmt.Errorf("%q stands there twice", s)
+		}
+	}
+	if len(items) == 0 {
+		return fmt.Errorf("an empty list; want one or more of %s", strings.Join(v.allowed, ", "))
+	}
+	*v.dest = items
+	return nil
+}
+
+func (v *enumsValue) String() string { return "[" + strings.Join(*v.dest, ", ") + "]" }
 
 type prefixesValue []netip.Prefix
 

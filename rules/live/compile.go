@@ -136,4 +136,3 @@ func stillThere(old *Snapshot, texts []text) error {
 	}
 	return nil
 }
-

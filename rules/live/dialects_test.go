@@ -102,11 +102,16 @@ func TestForeignFiles(t *testing.T) {
 		make func(ws string)
 		want string
 	}{
-		"broken":    {func(ws string) { write(t, filepath.Join(ws, ".claude/settings.json"), "{") }, ".claude/settings.json:1:2: no JSON"},
-		"bad rule":  {func(ws string) { write(t, filepath.Join(ws, ".claude/settings.local.json"), `{"permissions": {"deny": ["Bash("]}}`) }, "settings.local.json:1:27: permissions.deny: want Tool(specifier)"},
-		"a link":    {func(ws string) { must(t, os.MkdirAll(filepath.Join(ws, ".claude"), 0o755)); must(t, os.Symlink(filepath.Join(home, "settings.json"), filepath.Join(ws, ".claude/settings.json"))) }, "path escapes"},
-		"a folder":  {func(ws string) { must(t, os.MkdirAll(filepath.Join(ws, ".claude/settings.json"), 0o755)) }, "not a regular file"},
-		"writable":  {func(string) { must(t, os.Chmod(filepath.Join(home, "settings.json"), 0o666)) }, "writable by others"},
+		"broken": {func(ws string) { write(t, filepath.Join(ws, ".claude/settings.json"), "{") }, ".claude/settings.json:1:2: no JSON"},
+		"bad rule": {func(ws string) {
+			write(t, filepath.Join(ws, ".claude/settings.local.json"), `{"permissions": {"deny": ["Bash("]}}`)
+		}, "settings.local.json:1:27: permissions.deny: want Tool(specifier)"},
+		"a link": {func(ws string) {
+			must(t, os.MkdirAll(filepath.Join(ws, ".claude"), 0o755))
+			must(t, os.Symlink(filepath.Join(home, "settings.json"), filepath.Join(ws, ".claude/settings.json")))
+		}, "path escapes"},
+		"a folder": {func(ws string) { must(t, os.MkdirAll(filepath.Join(ws, ".claude/settings.json"), 0o755)) }, "not a regular file"},
+		"writable": {func(string) { must(t, os.Chmod(filepath.Join(home, "settings.json"), 0o666)) }, "writable by others"},
 	} {
 		ws := t.TempDir()
 		must(t, os.Chmod(filepath.Join(home, "settings.json"), 0o600))

@@ -88,7 +88,9 @@ type Snapshot struct {
 	Pi     *surface.Set
 	// Pending is what the workspace says now, when not all of it is accepted; the rest of the snapshot is what is. Both
 	// are walked, and the stricter verdict holds.
-	Pending  *Snapshot
+	Pending *Snapshot
+	// Changed is how many files are not accepted as they are.
+	Changed  int
 	Files    []File
 	Hash     string // of the bytes of all files
 	Warnings []string
@@ -104,8 +106,8 @@ type Rules struct {
 	mu       sync.Mutex // one load at a time
 	accepted []text     // of the workspace, with Narrow
 	record   string     // hash of the record in Trust that was read last
-	roots   map[string]*os.Root
-	failure atomic.Pointer[string]
+	roots    map[string]*os.Root
+	failure  atomic.Pointer[string]
 }
 
 // New checks the options. It reads nothing yet.
@@ -210,4 +212,3 @@ func (r *Rules) reload() (bool, error) {
 	r.current.Store(s)
 	return true, nil
 }
-

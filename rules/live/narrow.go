@@ -171,19 +171,22 @@ func (r *Rules) narrowed(texts, accepted []text, ignoreBad bool) (*Snapshot, err
 	}
 	now.Policy = netrule.NewPolicy(now.Policy.Options(), now.layers(pendingSuffix, r.opts.Host)...)
 	s.Policy = s.Policy.And(now.Policy)
-	s.Pending, s.Files = now, now.Files
+	s.Pending, s.Files, s.Changed = now, now.Files, len(changes(accepted, ofWorkspace(texts)))
 	s.Hash = s.Hash[:8] + now.Hash[:8]
 	s.Warnings = append(slices.Clone(now.Warnings), "the rules of the workspace have changed and are not accepted: they narrow at once, and open nothing until dshproxy trust")
 	return s, nil
 }
 
-// filesHash is the hash of the files as they are.
-func (s *Snapshot) filesHash() string {
+// Now gives what the files say, accepted or not.
+func (s *Snapshot) Now() *Snapshot {
 	if s.Pending != nil {
-		return s.Pending.Hash
+		return s.Pending
 	}
-	return s.Hash
+	return s
 }
+
+// filesHash is the hash of the files as they are.
+func (s *Snapshot) filesHash() string { return s.Now().Hash }
 
 func sameTexts(a, b []text) bool {
 	return slices.EqualFunc(a, b, func(x, y text) bool { return x.path == y.path && bytes.Equal(x.bytes, y.bytes) })
@@ -213,24 +216,26 @@ func (r *Rules) Review() (Reviewed, error) {
 		return Reviewed{}, err
 	}
 	out := Reviewed{texts: ofWorkspace(texts)}
+	out.Changes = changes(r.accepted, out.texts)
+	return out, nil
+}
+
+// changes pairs what was accepted with what is there now.
+func changes(accepted, now []text) []Review {
 	find := func(in []text, path string) string {
 		if i := slices.IndexFunc(in, func(t text) bool { return t.path == path }); i >= 0 {
 			return string(in[i].bytes)
 		}
 		return ""
 	}
-	var paths []string
-	for _, t := range slices.Concat(out.texts, r.accepted) {
-		if !slices.Contains(paths, t.path) {
-			paths = append(paths, t.path)
+	var out []Review
+	for _, t := range slices.Concat(now, accepted) {
+		c := Review{t.path, find(accepted, t.path), find(now, t.path)}
+		if c.Old != c.New && !slices.Contains(out, c) {
+			out = append(out, c)
 		}
 	}
-	for _, p := range paths {
-		if c := (Review{p, find(r.accepted, p), find(out.texts, p)}); c.Old != c.New {
-			out.Changes = append(out.Changes, c)
-		}
-	}
-	return out, nil
+	return out
 }
 
 // Accept records the files as they were reviewed, and not as they may have become since.

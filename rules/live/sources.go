@@ -161,4 +161,3 @@ func bare(err error) error {
 	}
 	return err
 }
-
