@@ -163,8 +163,7 @@ func (l *lineReader) skipFields() error {
 		if err != nil || len(line) == 0 {
 			return err
 		}
-		fold := !first && (line[0] == ' ' || line[0] == '\t')
-		if !fold && bytes.IndexByte(line, ':') <= 0 {
+		if fold := line[0] == ' ' || line[0] == '\t'; fold && first || !fold && bytes.IndexByte(line, ':') <= 0 {
 			return errAnswerField
 		}
 	}

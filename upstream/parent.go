@@ -21,7 +21,7 @@ type Parent struct {
 	host   string
 	addr   netip.Addr // of a literal host
 	port   uint16
-	login  *login // a pointer, which no formatting follows; nil for none
+	login  func() login // a function, into which no formatting and no dumper looks; nil for none
 }
 
 // login is what a parent wants to be shown.
@@ -136,7 +136,7 @@ func (p *Parent) setLogin(l login) error {
 	case hasControl(l.user) || hasControl(l.password):
 		return textError("a control byte in the credentials")
 	}
-	p.login = &l
+	p.login = func() login { return l }
 	return nil
 }
 
@@ -198,7 +198,8 @@ func (p *Parent) Authorization() string {
 	if p.login == nil || !p.IsHTTP() {
 		return ""
 	}
-	return "Basic " + base64.StdEncoding.EncodeToString([]byte(p.login.user+":"+p.login.password))
+	l := p.login()
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(l.user+":"+l.password))
 }
 
 // String gives the URL with *** for the password, or for the user when there is no password, for then it is a token.
@@ -206,17 +207,17 @@ func (p *Parent) String() string {
 	if p == nil {
 		return "none"
 	}
-	login := ""
-	if l := p.login; l != nil && l.password == "" {
-		login = "***@"
-	} else if l != nil {
-		login = url.User(l.user).String() + ":***@"
+	who := ""
+	if p.login != nil {
+		if who = "***@"; p.login().password != "" {
+			who = url.User(p.login().user).String() + ":***@"
+		}
 	}
 	host := p.host
 	if p.addr.Is6() {
 		host = "[" + host + "]"
 	}
-	return p.scheme + "://" + login + host + ":" + strconv.Itoa(int(p.port))
+	return p.scheme + "://" + who + host + ":" + strconv.Itoa(int(p.port))
 }
 
 // GoString is String, so that %#v shows no password.

@@ -27,7 +27,7 @@ var (
 
 // socks has a parent connect to the target. It reads the very bytes of the answers and none behind them, so nothing is
 // left over. The reply code of a refusal comes with the error.
-func socks(rw io.ReadWriter, l *login, target endpoint) (code int, err error) {
+func socks(rw io.ReadWriter, l func() login, target endpoint) (code int, err error) {
 	hello := []byte{socksVersion, 1, socksAnonymous}
 	if l != nil {
 		hello = []byte{socksVersion, 2, socksPassword, socksAnonymous}
@@ -40,7 +40,7 @@ func socks(rw io.ReadWriter, l *login, target endpoint) (code int, err error) {
 		return 0, err
 	}
 	if method == socksPassword {
-		if err := socksAuthenticate(rw, l); err != nil {
+		if err := socksAuthenticate(rw, l()); err != nil {
 			return 0, err
 		}
 	}
@@ -66,7 +66,7 @@ func readMethod(r io.Reader, login bool) (byte, error) {
 	}
 }
 
-func socksAuthenticate(rw io.ReadWriter, l *login) error {
+func socksAuthenticate(rw io.ReadWriter, l login) error {
 	b := append([]byte{socksLogin, byte(len(l.user))}, l.user...)
 	b = append(append(b, byte(len(l.password))), l.password...)
 	if _, err := rw.Write(b); err != nil {
