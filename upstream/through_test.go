@@ -515,3 +515,35 @@ func FuzzReadAnswer(f *testing.F) {
 type oneByte struct{ r io.Reader }
 
 func (o oneByte) Read(b []byte) (int, error) { return o.r.Read(b[:min(len(b), 1)]) }
+
+func TestDestinationTells(t *testing.T) {
+	p := mustParent(t, "http://proxy:1")
+	addrs := pin(443, "192.0.2.1")
+	for _, tc := range []struct {
+		dest   Destination
+		parent *Parent
+		named  bool
+		pinned int
+	}{
+		{Destination{}, nil, false, 0},
+		{Direct(addrs), nil, false, 1},
+		{Named(p, "a.test", 443), p, true, 0},
+		{Through(p, addrs), p, false, 1},
+	} {
+		if tc.dest.Parent() != tc.parent || tc.dest.IsNamed() != tc.named || tc.dest.Pinned().Len() != tc.pinned {
+			t.Errorf("%v %v %v, want %v", tc.dest.Parent(), tc.dest.IsNamed(), tc.dest.Pinned(), tc)
+		}
+	}
+}
+
+// TestParentErrorText: the text names parent, step and cause, and never a secret.
+func TestParentErrorText(t *testing.T) {
+	p := mustParent(t, "http://ann:sesame@"+fake(t, answering(nil, "HTTP/1.1 407 x\r\n\r\n")))
+	_, _, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 1))
+	if want := "parent proxy " + p.String() + ": connect: refused with status 407, it wants other credentials"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+	if got := (&ParentError{Parent: "http://proxy:1", Op: OpConnect, Status: 502}).Error(); got != "parent proxy http://proxy:1: connect: refused with 502" {
+		t.Error(got)
+	}
+}
