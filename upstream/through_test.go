@@ -384,8 +384,10 @@ func TestTLSParent(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
 		}
-		if _, bare := c.(*tls.Conn); !bare {
+		if secure, bare := c.(*tls.Conn); !bare {
 			t.Errorf("a %T", c)
+		} else if got := secure.ConnectionState().NegotiatedProtocol; got != "" && got != "http/1.1" {
+			t.Errorf("%s: speaks %s", tc.name, got)
 		}
 		got := make([]byte, len("hello")-len(early))
 		if _, err := io.ReadFull(c, got); err != nil || string(early)+string(got) != "hello" {
@@ -404,11 +406,17 @@ func TestTLSParent(t *testing.T) {
 	}
 }
 
-// TestPlainServerBehindTLS: a parent that answers a hello in clear is no parent.
+// TestPlainServerBehindTLS: a parent that answers a hello in clear is no parent, and the connection is closed.
 func TestPlainServerBehindTLS(t *testing.T) {
-	p := mustParent(t, "https://"+fake(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n") }))
+	closed := make(chan struct{})
+	p := mustParent(t, "https://"+fake(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+		_, _ = io.Copy(io.Discard, c)
+		close(closed)
+	}))
 	_, _, err := dialer().DialParent(t.Context(), p)
 	asParentError(t, err, OpTLS, 0)
+	<-closed
 }
 
 func TestDialParent(t *testing.T) {
