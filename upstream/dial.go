@@ -1,7 +1,9 @@
 // Package upstream makes connections to destinations that were adjudicated, and to nothing else.
 //
-// A Destination holds pinned addresses; there is no way to dial a name directly. Addresses are raced as RFC 8305 §5
-// has it, and each is checked once more right before the connect. The package knows no rules.
+// A Destination holds pinned addresses, or a name that is left to a parent proxy; there is no way to dial a name
+// directly. Addresses are raced as RFC 8305 §5 has it, and each is checked once more right before the connect, a
+// parent's too. A destination behind a parent is never dialled directly, whatever becomes of the parent. A Chain says
+// which parent a target takes. The package knows no rules.
 package upstream
 
 import (
@@ -11,18 +13,7 @@ import (
 	"net/netip"
 	"syscall"
 	"time"
-
-	"dshproxy/resolve"
 )
-
-// Destination is where a connection goes. The zero value goes nowhere.
-type Destination struct{ pinned resolve.Pinned }
-
-// Direct makes a destination of adjudicated addresses.
-func Direct(p resolve.Pinned) Destination { return Destination{p} }
-
-// Pinned gives the addresses.
-func (d Destination) Pinned() resolve.Pinned { return d.pinned }
 
 // Dialer dials destinations.
 type Dialer struct {
@@ -32,30 +23,44 @@ type Dialer struct {
 	Stagger time.Duration
 	// KeepAlive is the interval of TCP keep-alive probes; 0 is Go's default, a negative one switches them off.
 	KeepAlive time.Duration
+	// Lookup resolves the names of parents, never those of targets; nil means that only literals are known.
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+	// Via is our pseudonym, sent as "Via: 1.1 <pseudonym>" on CONNECT (RFC 9110 §7.6.3); empty sends no Via.
+	Via string
 }
 
-// ErrNoCheck is the error of a Dialer without Check; ErrNoAddress of a Destination without addresses.
+// ErrNoCheck is the error of a Dialer without Check; ErrNoAddress of a Destination without addresses; ErrChained of a
+// direct dial of a Destination behind a parent.
 var (
 	ErrNoCheck   = errors.New("upstream: no check, so nothing may be dialled")
 	ErrNoAddress = errors.New("upstream: no adjudicated address")
+	ErrChained   = errors.New("upstream: the destination is behind a parent and is not dialled directly")
 )
 
 const defaultStagger = 250 * time.Millisecond
 
 // Dial connects to the first address that answers and gives it with the connection. The error is that of the first
-// address that failed, or the context's.
+// address that failed, or the context's; ErrChained for a destination behind a parent.
 func (d *Dialer) Dial(ctx context.Context, dest Destination) (*net.TCPConn, netip.AddrPort, error) {
+	if dest.way != direct {
+		return nil, netip.AddrPort{}, ErrChained
+	}
+	return d.connect(ctx, dest.addrs())
+}
+
+// connect dials addresses that may be dialled.
+func (d *Dialer) connect(ctx context.Context, addrs []netip.AddrPort) (*net.TCPConn, netip.AddrPort, error) {
 	if d.Check == nil {
 		return nil, netip.AddrPort{}, ErrNoCheck
 	}
-	switch p := dest.pinned; p.Len() {
+	switch len(addrs) {
 	case 0:
 		return nil, netip.AddrPort{}, ErrNoAddress
 	case 1:
-		c, err := d.one(ctx, p.At(0))
-		return c, p.At(0), err
+		c, err := d.one(ctx, addrs[0])
+		return c, addrs[0], err
 	default:
-		return d.race(ctx, interleave(p))
+		return d.race(ctx, interleave(addrs))
 	}
 }
 
@@ -81,16 +86,16 @@ func (d *Dialer) one(ctx context.Context, addr netip.AddrPort) (*net.TCPConn, er
 }
 
 // interleave alternates the families, beginning with that of the first address (RFC 8305 §4).
-func interleave(p resolve.Pinned) []netip.AddrPort {
+func interleave(addrs []netip.AddrPort) []netip.AddrPort {
 	var first, second []netip.AddrPort
-	for i := range p.Len() {
-		if p.At(i).Addr().Is4() == p.At(0).Addr().Is4() {
-			first = append(first, p.At(i))
+	for _, a := range addrs {
+		if a.Addr().Is4() == addrs[0].Addr().Is4() {
+			first = append(first, a)
 		} else {
-			second = append(second, p.At(i))
+			second = append(second, a)
 		}
 	}
-	out := make([]netip.AddrPort, 0, p.Len())
+	out := make([]netip.AddrPort, 0, len(addrs))
 	for i := range max(len(first), len(second)) {
 		if i < len(first) {
 			out = append(out, first[i])

@@ -118,7 +118,7 @@ func TestContextEnds(t *testing.T) {
 }
 
 func TestInterleave(t *testing.T) {
-	got := interleave(pin(1, "192.0.2.1", "192.0.2.2", "2001:db8::1", "192.0.2.3", "2001:db8::2"))
+	got := interleave(Direct(pin(1, "192.0.2.1", "192.0.2.2", "2001:db8::1", "192.0.2.3", "2001:db8::2")).addrs())
 	want := []string{"192.0.2.1", "2001:db8::1", "192.0.2.2", "2001:db8::2", "192.0.2.3"}
 	for i, a := range got {
 		if a.Addr().String() != want[i] {
