@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,37 +36,49 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// readmeBlocks gives the fenced blocks of a language in README.md.
-func readmeBlocks(t *testing.T, language string) []string {
+// pageBlock is a fenced block of a page.
+type pageBlock struct {
+	language, text string
+	line           int // of the fence
+}
+
+// pageBlocks gives the fenced blocks of a page, in order, of some languages.
+func pageBlocks(t *testing.T, page string, languages ...string) []pageBlock {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../" + page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []string
-	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		out = append(out, m[1])
+	var out []pageBlock
+	for _, m := range regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$").FindAllStringSubmatchIndex(string(text), -1) {
+		b := pageBlock{string(text[m[2]:m[3]]), string(text[m[4]:m[5]]), 1 + strings.Count(string(text[:m[0]]), "\n")}
+		if slices.Contains(languages, b.language) {
+			out = append(out, b)
+		}
+	}
+	if len(out) == 0 {
+		t.Fatalf("%s has no block of %v", page, languages)
 	}
 	return out
 }
 
+// runCommand gives the exit code and both outputs of a command.
+func runCommand(args ...string) (int, string) {
+	var out, errOut strings.Builder
+	code := run(context.Background(), args, stdio{strings.NewReader(""), &out, &errOut})
+	return code, out.String() + errOut.String()
+}
+
 // TestReadmeRules: every rule file in the README loads, without an error or a shadowed rule.
 func TestReadmeRules(t *testing.T) {
-	blocks := readmeBlocks(t, "yaml")
-	if len(blocks) == 0 {
-		t.Fatal("the README has no rule file")
-	}
-	for i, text := range blocks {
-		if !strings.Contains(text, "rules:") || strings.Contains(text, "services:") {
+	for _, b := range pageBlocks(t, "README.md", "yaml") {
+		if !strings.HasPrefix(b.text, "rules:") {
 			continue
 		}
 		path := filepath.Join(t.TempDir(), "rules.yaml")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		var out, errOut strings.Builder
-		if code := run(context.Background(), []string{"lint", "--strict", path}, stdio{strings.NewReader(""), &out, &errOut}); code != 0 {
-			t.Errorf("block %d: lint ends with %d\n%s%s", i, code, out.String(), errOut.String())
+		placeFile(t, path, b.text)
+		if code, out := runCommand("lint", "--strict", path); code != 0 {
+			t.Errorf("README.md:%d: lint ends with %d\n%s", b.line, code, out)
 		}
 	}
 }
@@ -72,10 +88,7 @@ func TestReadmeTranscript(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skip("curl is missing: apt-get install curl")
 	}
-	blocks := readmeBlocks(t, "console")
-	if len(blocks) == 0 {
-		t.Fatal("the README has no transcript")
-	}
+	blocks := pageBlocks(t, "README.md", "console")
 	binary := filepath.Join(t.TempDir(), "dshproxy")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -87,7 +100,7 @@ func TestReadmeTranscript(t *testing.T) {
 		t.Fatalf("the demo fails: %v\n%s", err, out)
 	}
 	demo := regexp.MustCompile(`localhost:\d+`).ReplaceAllString(string(out), "localhost:8080") // the demo picks a free port
-	for line := range strings.Lines(blocks[0]) {
+	for line := range strings.Lines(blocks[0].text) {
 		if line = strings.TrimSpace(line); line != "" && !strings.Contains(demo, line) {
 			t.Errorf("the demo does not print %q; it prints\n%s", line, demo)
 		}
@@ -96,11 +109,6 @@ func TestReadmeTranscript(t *testing.T) {
 
 // TestImageFiles: the settings and the rules in the image load, and refuse everything until rules are mounted.
 func TestImageFiles(t *testing.T) {
-	cli := func(args ...string) (int, string) {
-		var out, errOut strings.Builder
-		code := run(context.Background(), args, stdio{strings.NewReader(""), &out, &errOut})
-		return code, out.String() + errOut.String()
-	}
 	settings := filepath.Join(t.TempDir(), "proxy.yaml")
 	text, err := os.ReadFile("../../docker/proxy.yaml")
 	if err != nil {
@@ -111,32 +119,99 @@ func TestImageFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	placeFile(t, settings, strings.ReplaceAll(string(text), "/etc/dshproxy/rules.yaml", ruleFile))
-	if code, out := cli("config", "show", "--config", settings); code != 0 || !strings.Contains(out, "0.0.0.0:3128") {
+	if code, out := runCommand("config", "show", "--config", settings); code != 0 || !strings.Contains(out, "0.0.0.0:3128") {
 		t.Errorf("config show ends with %d\n%s", code, out)
 	}
-	if code, out := cli("explain", "--config", settings, "example.com:443"); code != exitDeny {
+	if code, out := runCommand("explain", "--config", settings, "example.com:443"); code != exitDeny {
 		t.Errorf("explain ends with %d, want %d\n%s", code, exitDeny, out)
 	}
 }
 
-// TestRuleReference: the examples of RULES.md are rules, each followed by cases that pass.
-func TestRuleReference(t *testing.T) {
-	text, err := os.ReadFile("../../RULES.md")
-	if err != nil {
-		t.Fatal(err)
+// TestPageExamples: the examples of the pages run. Rules are followed by cases that pass and hit every rule, settings load,
+// and a console block prints what it shows, in a workspace with the rules before it.
+func TestPageExamples(t *testing.T) {
+	for _, tt := range []struct {
+		page   string
+		strict bool // the rules lint clean
+	}{{"RULES.md", false}, {"MIGRATING.md", true}} {
+		t.Run(tt.page, func(t *testing.T) {
+			dir, untested := t.TempDir(), 0
+			for _, b := range pageBlocks(t, tt.page, "yaml", "json", "console") {
+				where := fmt.Sprintf("%s:%d", tt.page, b.line)
+				switch {
+				case strings.HasPrefix(b.text, "cases:"):
+					runCases(t, where, dir, b.text)
+					untested = 0
+				case untested > 0:
+					t.Errorf("%s:%d: no cases follow the rules", tt.page, untested)
+					untested = 0
+					fallthrough
+				default:
+					if dir = runExample(t, where, dir, b, tt.strict); strings.HasPrefix(b.text, "rules:") {
+						untested = b.line
+					}
+				}
+			}
+			if untested > 0 {
+				t.Errorf("%s:%d: no cases follow the rules", tt.page, untested)
+			}
+		})
 	}
-	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(string(text), -1)
-	if len(blocks) == 0 || len(blocks)%2 != 0 {
-		t.Fatalf("%d blocks: want rules and cases by turns", len(blocks))
+}
+
+// runExample tries a block that is no cases, and gives the workspace for the next one: rules begin a new one.
+func runExample(t *testing.T, where, dir string, b pageBlock, strict bool) string {
+	t.Helper()
+	switch {
+	case b.language == "console":
+		runConsole(t, where, dir, b.text)
+	case b.language == "json":
+		if !json.Valid([]byte(b.text)) {
+			t.Errorf("%s: no JSON", where)
+		}
+	case strings.HasPrefix(b.text, "rules:"):
+		dir = t.TempDir()
+		file := filepath.Join(dir, ".dsh", "rules.yaml")
+		if err := os.Mkdir(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		placeFile(t, file, b.text)
+		if code, out := runCommand("lint", "--strict", file); code != 0 && strict {
+			t.Errorf("%s: lint ends with %d\n%s", where, code, out)
+		}
+	default:
+		file := filepath.Join(t.TempDir(), "proxy.yaml")
+		placeFile(t, file, b.text)
+		if code, out := runCommand("config", "show", "--config", file); code != 0 {
+			t.Errorf("%s: config show ends with %d\n%s", where, code, out)
+		}
 	}
-	for i := 0; i < len(blocks); i += 2 {
-		dir := t.TempDir()
-		ruleFile, cases := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "cases_test.yaml")
-		placeFile(t, ruleFile, blocks[i][1])
-		placeFile(t, cases, blocks[i+1][1])
-		var out, errOut strings.Builder
-		if code := run(context.Background(), []string{"test", "--rules", ruleFile, "--workspace", dir, cases}, stdio{strings.NewReader(""), &out, &errOut}); code != 0 || strings.Contains(out.String(), "no case hits") {
-			t.Errorf("block %d ends with %d\n%s%s", i, code, out.String(), errOut.String())
+	return dir
+}
+
+func runCases(t *testing.T, where, dir, text string) {
+	t.Helper()
+	file := filepath.Join(dir, "cases_test.yaml")
+	placeFile(t, file, text)
+	if code, out := runCommand("test", "--workspace", dir, file); code != 0 || strings.Contains(out, "no case hits") {
+		t.Errorf("%s: test ends with %d\n%s", where, code, out)
+	}
+}
+
+// runConsole runs what stands behind "$ " in a shell and compares what follows. Exit codes do not count.
+func runConsole(t *testing.T, where, dir, text string) {
+	t.Helper()
+	for _, step := range strings.Split("\n"+strings.TrimSuffix(text, "\n"), "\n$ ")[1:] {
+		command, want, _ := strings.Cut(step, "\n")
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", command)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+dir, "CLAUDE_PROJECT_DIR="+dir)
+		out, err := cmd.CombinedOutput()
+		if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+			t.Fatalf("%s: %v", where, err)
+		}
+		if got := strings.TrimSpace(string(out)); got != want {
+			t.Errorf("%s: %s\nprints\n%s\nand the page says\n%s", where, command, got, want)
 		}
 	}
 }
