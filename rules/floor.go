@@ -121,9 +121,11 @@ func changesAsOperator(args []string) bool {
 	for _, a := range args {
 		switch {
 		case strings.HasPrefix(a, "-"):
-		case isOneOf(a, " explain check help rules lint test version vectors config healthcheck completion evaluate match-rules hook diff learn schema "):
+		case a == "hook":
+			return slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--install") || strings.HasPrefix(a, "--uninstall") })
+		case isOneOf(a, " explain check help rules lint test version vectors config healthcheck completion evaluate match-rules env connect diff learn schema "):
 			return false
-		case isOneOf(a, " allow trust approvals serve "):
+		case isOneOf(a, " allow trust approvals serve stop resume ca "):
 			return !slices.Contains(args, "--help") && !slices.Contains(args, "-h")
 		}
 	}
@@ -155,6 +157,10 @@ func isPolicyFile(name, cwd string) bool {
 		case s == ".claude" && strings.HasPrefix(segments[i+1], "settings") && strings.HasSuffix(segments[i+1], ".json"):
 			return true
 		case s == "dshproxy" && !last && strings.HasSuffix(segments[len(segments)-1], ".yaml") && (i == 0 || segments[i-1] == "etc" || segments[i-1] == ".config"):
+			return true
+		case s == "dshproxy" && i > 0 && segments[i-1] == "state": // what is accepted, and tokens
+			return true
+		case last && (s == "pi-permissions.jsonc" || s == "managed-settings.json" || s == "config.json" && i > 0 && segments[i-1] == "pi-permission-system"):
 			return true
 		}
 	}
