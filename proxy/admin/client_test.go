@@ -10,9 +10,6 @@ import (
 )
 
 func TestClient(t *testing.T) {
-	// The way to the API leads through no proxy.
-	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
-	t.Setenv("http_proxy", "http://127.0.0.1:1")
 	for _, network := range []string{"tcp", "unix"} {
 		w := newWorld(t, network, nil)
 		address := w.addr.String()
@@ -45,6 +42,14 @@ func TestClient(t *testing.T) {
 		if err := wrong.Get(t.Context(), "/v1/status", &status); !errors.As(err, &e) || e.Status != 401 || e.Code != "unauthorized" {
 			t.Errorf("%s: wrong token: %v", network, err)
 		}
+	}
+}
+
+// TestClientDirect: the way to the API leads through no proxy, whatever the environment says.
+func TestClientDirect(t *testing.T) {
+	c := Dial("192.0.2.1:9129", testToken)
+	if c.http.Transport.(*http.Transport).Proxy != nil {
+		t.Error("the client asks for a proxy")
 	}
 }
 

@@ -30,10 +30,6 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) error {
 	}
 	defer sub.Close()
 	s := stream{w: w, control: http.NewResponseController(w)}
-	// The timeout of requests would end the stream.
-	if err := s.control.SetReadDeadline(time.Time{}); err != nil {
-		return fmt.Errorf("events: %w", err)
-	}
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.WriteHeader(http.StatusOK)
 	s.run(sub, r.Context().Done(), stopping(r.Context()))
@@ -72,6 +68,7 @@ func (s *stream) run(sub *decisionlog.Subscription, gone, stopping <-chan struct
 	}
 }
 
+// writef gives each write a deadline of its own, in the place of the one that the server gives a whole answer.
 func (s *stream) writef(format string, args ...any) {
 	if s.err == nil {
 		s.err = s.control.SetWriteDeadline(time.Now().Add(eventWait))

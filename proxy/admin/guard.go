@@ -63,7 +63,7 @@ func (g *guard) authorized(h http.Header) bool {
 		return false
 	}
 	scheme, token, _ := strings.Cut(fields[0], " ")
-	sum := sha256.Sum256([]byte(token))
+	sum := sha256.Sum256([]byte(strings.TrimLeft(token, " ")))
 	return subtle.ConstantTimeCompare(sum[:], g.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")
 }
 
