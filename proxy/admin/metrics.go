@@ -1,5 +1,6 @@
-// Package admin serves what operators and orchestrators ask the proxy: metrics and health. It listens apart from the
-// proxy, and nothing here can be reached through the proxy.
+// Package admin serves what operators and orchestrators ask the proxy: metrics and health for anybody who reaches their
+// listener, and an API with a token on another. Both listen apart from the proxy, and nothing here can be reached through
+// it. What the API does, a Backend does; the package judges nothing and edits nothing.
 package admin
 
 import (
@@ -24,14 +25,7 @@ func MetricsServer(reg *prometheus.Registry, h Health) *http.Server {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{Registry: reg, EnableOpenMetrics: true, MaxRequestsInFlight: 8, Timeout: 10 * time.Second}))
 	mux.Handle("GET /healthz", probe(h.Alive, "ok", "the accept loop does not run"))
 	mux.Handle("GET /readyz", probe(h.Ready, "ready", "not ready"))
-	return &http.Server{
-		Handler:           mux,
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       10 * time.Second,
-		WriteTimeout:      20 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    16 << 10,
-	}
+	return limited(mux)
 }
 
 func probe(ok func() bool, good, bad string) http.Handler {
