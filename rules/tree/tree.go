@@ -99,6 +99,8 @@ func yamlError(file string, text []byte, err error) error {
 	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
 		e.Line, _ = strconv.Atoi(m[1])
 		e.What = "invalid YAML: " + m[2]
+	} else if strings.Contains(e.What, ": did not find") || strings.Contains(e.What, ": found") {
+		e.Line = 1 // the library names every line but the first
 	}
 	// The library says of no character which it is.
 	if tabIndent.Match(text) && (strings.Contains(e.What, "cannot start any token") || strings.Contains(e.What, "tab character")) {
