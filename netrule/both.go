@@ -29,6 +29,7 @@ func strictest(a, b Decision) Decision {
 		return a
 	}
 	a.NeedsAddrs, a.NeedsAll = needsAddrs, needsAll
+	a.NamesHost, a.ByIPs = a.NamesHost && b.NamesHost, a.ByIPs && b.ByIPs
 	kept := 0
 	for i := range a.Addrs {
 		v := &a.Addrs[i]

@@ -129,6 +129,10 @@ type Decision struct {
 	// NeedsAll is set beside NeedsAddrs when a deny or ask rule may turn on any single address, so that no family of the
 	// answer may be missing.
 	NeedsAll bool
+	// NamesHost says that an allow rule spells out exactly the target's name.
+	NamesHost bool
+	// ByIPs says that an allow rule admitted the addresses by its ips.
+	ByIPs bool
 	// DryRun marks an allow that enforcement would have refused, as Would and WouldCode say.
 	DryRun    bool
 	Would     Action

@@ -48,6 +48,8 @@ type Policy struct {
 	opts   Options
 	layers []layer
 	also   *Policy // must agree, see And
+
+	schemes bool // some rule has them
 }
 
 // NewPolicy indexes the rules. It takes the layers over: the caller must not change them afterwards.
@@ -56,6 +58,7 @@ func NewPolicy(opts Options, layers ...Layer) *Policy {
 	for _, l := range layers {
 		for i := range l.Rules {
 			l.Rules[i].Ref.Layer = l.Name
+			p.schemes = p.schemes || len(l.Rules[i].Match.Schemes) > 0
 		}
 		p.layers = append(p.layers, layer{l.Name, l.Rules, buildIndex(l.Rules)})
 	}
@@ -130,6 +133,26 @@ func (p *Policy) decide(q Query) Decision {
 		return Decision{Code: CodeMetadataAddress, Mode: p.opts.Mode, Rule: d.Rule}
 	}
 	return d
+}
+
+// TurnsOnAddrs reports whether a rule with ips stands on the way of a target, whose other dimensions hold, be its
+// addresses among those ips or not: such a target must be dialled at addresses that were judged.
+func (p *Policy) TurnsOnAddrs(q Query) bool {
+	if p == nil {
+		return true
+	}
+	for i := range p.layers {
+		w := walk{layer: &p.layers[i], query: &q, pol: p}
+		if _, possible, remembered := w.run(); possible || remembered {
+			return true
+		}
+	}
+	return p.also != nil && p.also.TurnsOnAddrs(q)
+}
+
+// UsesSchemes reports whether any rule has schemes: only then does it matter what a tunnel turns out to carry.
+func (p *Policy) UsesSchemes() bool {
+	return p != nil && (p.schemes || p.also.UsesSchemes())
 }
 
 // DecideOffline is Decide for who makes no lookup: the addresses of localhost are known without one.
@@ -217,8 +240,12 @@ func (p *Policy) conclude(q *Query, v *verdict) Decision {
 	default:
 		d.Action, d.Code = p.modeVerdict(q.Target.Port)
 	}
+	for _, r := range v.allowRules() {
+		d.NamesHost = d.NamesHost || r.namesExactly(q.Target.Host)
+		d.ByIPs = d.ByIPs || len(r.Match.Addrs) > 0
+	}
 	if d.Action != Allow {
-		d.NeedsAddrs, d.NeedsAll = false, false
+		d.NeedsAddrs, d.NeedsAll, d.NamesHost, d.ByIPs = false, false, false, false
 		if p.opts.DryRun {
 			d.DryRun, d.Would, d.WouldCode = true, d.Action, d.Code
 			d.Action, d.Code = Allow, CodeDryRun

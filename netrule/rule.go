@@ -105,7 +105,12 @@ func (r *Rule) schemeHolds(s Scheme) bool {
 		return true
 	}
 	for _, want := range r.Match.Schemes {
-		if want == s && s != SchemeUnknown {
+		switch {
+		case s == SchemeUnknown || s == SchemeOther:
+			return false
+		case want == s:
+			return true
+		case s == SchemeTunnel && (want == SchemeHTTPS || r.Action == Allow):
 			return true
 		}
 	}

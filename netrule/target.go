@@ -15,17 +15,24 @@ const (
 	SchemeUnknown Scheme = iota
 	// SchemeHTTP is a request in absolute-form, in clear.
 	SchemeHTTP
-	// SchemeHTTPS is a TLS connection, and the presumption about a CONNECT tunnel.
+	// SchemeHTTPS is a TLS connection.
 	SchemeHTTPS
+	// SchemeTunnel is a CONNECT or SOCKS tunnel before its first byte. It is presumed to be https; an allow rule for http
+	// alone matches too, and then the bytes must be HTTP.
+	SchemeTunnel
+	// SchemeOther is a tunnel that carries neither: no schemes dimension matches it.
+	SchemeOther
 )
 
-// String returns "http", "https" or "".
+// String returns "http", "https", "other" or "". A tunnel is called by its presumption, https.
 func (s Scheme) String() string {
 	switch s {
 	case SchemeHTTP:
 		return "http"
-	case SchemeHTTPS:
+	case SchemeHTTPS, SchemeTunnel:
 		return "https"
+	case SchemeOther:
+		return "other"
 	default:
 		return ""
 	}
@@ -47,7 +54,7 @@ func (s Scheme) defaultPort() uint16 {
 	switch s {
 	case SchemeHTTP:
 		return 80
-	case SchemeHTTPS:
+	case SchemeHTTPS, SchemeTunnel:
 		return 443
 	default:
 		return 0
@@ -102,10 +109,10 @@ type TargetError struct {
 
 func (e *TargetError) Error() string { return fmt.Sprintf("bad target %.80q: %s", e.Input, e.Why) }
 
-// ParseConnect reads the authority-form of CONNECT, host:port (RFC 9112 §3.2.3). The port is required; the scheme is
-// presumed to be https. Errors are of type *TargetError.
+// ParseConnect reads the authority-form of CONNECT, host:port (RFC 9112 §3.2.3). The port is required; the scheme
+// is SchemeTunnel. Errors are of type *TargetError.
 func ParseConnect(authority string) (Target, error) {
-	return parseAuthority(authority, authority, SchemeHTTPS, false)
+	return parseAuthority(authority, authority, SchemeTunnel, false)
 }
 
 // ParseHTTPAuthority reads what stands between "http://" and the next "/", "?" or "#" of an absolute-form request
@@ -134,13 +141,26 @@ func ParseAbsolute(uri string) (t Target, rest string, err error) {
 	return t, rest, err
 }
 
+// TargetFromName makes the target of a name, as SOCKS5 gives it. The text of an address is that address. Errors are of
+// type *TargetError.
+func TargetFromName(name string, port uint16) (Target, error) {
+	if port == 0 {
+		return Target{}, &TargetError{name, "no port"}
+	}
+	host, addr, err := canonicalHost(name)
+	if err != nil {
+		return Target{}, &TargetError{name, err.Error()}
+	}
+	return Target{Scheme: SchemeTunnel, Host: host, Addr: addr, Port: port}, nil
+}
+
 // TargetFromAddr makes the target of a literal address, as SOCKS5 gives it. Mapped addresses become their IPv4 form.
 func TargetFromAddr(addr netip.Addr, port uint16) (Target, error) {
 	if !addr.IsValid() || addr.Zone() != "" || port == 0 {
 		return Target{}, &TargetError{addr.String(), "no address with a port"}
 	}
 	addr = addr.Unmap()
-	return Target{Scheme: SchemeHTTPS, Host: addr.String(), Addr: addr, Port: port}, nil
+	return Target{Scheme: SchemeTunnel, Host: addr.String(), Addr: addr, Port: port}, nil
 }
 
 // parseAuthority is the one parser of the wire. input is what errors quote.
