@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"dshproxy/rules/tree"
 )
 
 // FuzzParse: a hostile file gives a document or an error that names the file, the same one each time, and never a panic.
@@ -28,6 +30,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(s), false)
 		f.Add([]byte(s), true)
 	}
+	schema := compiledSchema(f)
 	f.Fuzz(func(t *testing.T, text []byte, regex bool) {
 		opts := Options{Regex: regex}
 		doc, err := Parse("f.yaml", text, opts)
@@ -42,6 +45,13 @@ func FuzzParse(f *testing.F) {
 		checkDocument(t, doc, len(text))
 		if got, want := describeAll(again.Rules), describeAll(doc.Rules); got != want {
 			t.Errorf("two readings differ:\n%s\n%s", got, want)
+		}
+		root, err := tree.Parse("f.yaml", text, 1_000_000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := schema.Validate(jsonValue(root)); err != nil {
+			t.Errorf("it loads, and is not valid by the schema: %v", err)
 		}
 	})
 }
@@ -76,30 +86,4 @@ func checkDocument(t *testing.T, doc *Document, size int) {
 	// What was read is also what a connection is judged by: none of it may panic.
 	Connections(doc.Rules, Host{})
 	Lint(doc.Rules, Host{}, func(string) bool { return true })
-}
-
-// FuzzRegex: a pattern is refused or compiles to something that can be matched.
-func FuzzRegex(f *testing.F) {
-	for _, s := range []string{
-		"", "a|b", "(a+)+", "(?:a|aa)+", "((a+)?)+", `[\s\S]`, `\uD83D\uDE00`, `\u{1F600}`, "[^]", "[]", "a{1001}", "a{2,}?", `\p{Lu}`, `(?<n>a)\k<n>`, "(?=a)", "^$", `\cA\0\x41`, "[a-]", "a{,5}", "\xff",
-	} {
-		f.Add(s, "aab\n")
-	}
-	f.Fuzz(func(t *testing.T, pattern, text string) {
-		re, err := compileRegex(pattern)
-		if (re == nil) != (err != nil) {
-			t.Fatalf("compileRegex(%q) = %v, %v", pattern, re, err)
-		}
-		if err != nil {
-			return
-		}
-		if scan := scanStructure(pattern); scan != nil {
-			t.Errorf("%q loads although the scan refuses it: %v", pattern, scan)
-		}
-		re.MatchString(text)
-		again, err := compileRegex(pattern)
-		if err != nil || again.String() != re.String() {
-			t.Errorf("two translations of %q differ: %v and %v, %v", pattern, re, again, err)
-		}
-	})
 }

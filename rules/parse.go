@@ -25,9 +25,9 @@ func Parse(file string, text []byte, opts Options) (*Document, error) {
 	if root == nil || tree.Resolve(root).Kind == tree.Null {
 		return doc, nil
 	}
-	err = p.fields(root, "the document", rootKeys, func(_ string, n *yaml.Node) error {
+	err = p.fields(root, "the document", document(), func(f *field, n *yaml.Node) error {
 		doc.HasRules = true
-		doc.Rules, err = p.rules(n)
+		doc.Rules, err = p.rules(f, n)
 		return err
 	})
 	if err != nil {
@@ -50,15 +50,6 @@ func ParseChain(docs []*Document, opts Options) ([]Rule, error) {
 	return all, nil
 }
 
-var (
-	rootKeys    = []string{"rules"}
-	ruleKeys    = []string{"match", "action", "reason", "enabled", "description", "tags"}
-	matchKeys   = []string{"tools", "agents", "params", "paths", "absent", "when", "argv", "network"}
-	whenKeys    = []string{"env", "platform"}
-	argvKeys    = []string{"command", "args", "anyArg", "pipeline"}
-	networkKeys = []string{"domains", "ips", "ports", "schemes"}
-)
-
 type parser struct {
 	file string
 	opts Options
@@ -68,38 +59,42 @@ func (p *parser) fail(n *yaml.Node, hint, format string, args ...any) error {
 	return &ParseError{File: p.file, Line: n.Line, Col: n.Column, What: fmt.Sprintf(format, args...), Hint: hint}
 }
 
-// fields visits a mapping in the order of known, after refusing keys that are not in it.
-func (p *parser) fields(n *yaml.Node, path string, known []string, visit func(key string, n *yaml.Node) error) error {
+// fields visits a mapping in the order of its fields, after refusing keys that are none of them and asking for those
+// that are required.
+func (p *parser) fields(n *yaml.Node, path string, known *mapping, visit func(f *field, n *yaml.Node) error) error {
 	m := tree.Deref(n)
 	if m.Kind != yaml.MappingNode {
 		return p.fail(n, "", "%s must be a mapping, not %s", path, tree.Resolve(n).Kind)
 	}
-	byName := map[string]*yaml.Node{}
+	names, byName := known.names(), map[string]*yaml.Node{}
 	for i := 0; i+1 < len(m.Content); i += 2 {
 		name := tree.KeyText(tree.Deref(m.Content[i]))
-		if !slices.Contains(known, name) {
-			return p.fail(m.Content[i], tree.DidYouMean(name, known), "unknown field %q in %s", name, path)
+		if !slices.Contains(names, name) {
+			return p.fail(m.Content[i], tree.DidYouMean(name, names), "unknown field %q in %s", name, path)
 		}
 		byName[name] = m.Content[i+1]
 	}
-	for _, key := range known {
-		if child := byName[key]; child != nil {
-			if err := visit(key, child); err != nil {
+	for i := range known.fields {
+		f := &known.fields[i]
+		if child := byName[f.name]; child != nil {
+			if err := visit(f, child); err != nil {
 				return err
 			}
+		} else if f.required {
+			return p.fail(n, f.hint, "%s.%s %s", path, f.name, f.wants())
 		}
 	}
 	return nil
 }
 
-func (p *parser) rules(n *yaml.Node) ([]Rule, error) {
+func (p *parser) rules(f *field, n *yaml.Node) ([]Rule, error) {
 	list := tree.Deref(n)
 	if list.Kind != yaml.SequenceNode {
 		return nil, p.fail(n, "write rules: [] for none", "rules must be a list, not %s", tree.Resolve(n).Kind)
 	}
 	out := make([]Rule, 0, min(len(list.Content), p.opts.maxRules()+1))
 	for i, item := range list.Content {
-		r, err := p.rule(item, fmt.Sprintf("rule %d", i+1))
+		r, err := p.rule(f.sub, item, fmt.Sprintf("rule %d", i+1))
 		if err != nil {
 			return nil, err
 		}
@@ -108,91 +103,65 @@ func (p *parser) rules(n *yaml.Node) ([]Rule, error) {
 	return out, nil
 }
 
-func (p *parser) rule(n *yaml.Node, path string) (Rule, error) {
+func (p *parser) rule(known *mapping, n *yaml.Node, path string) (Rule, error) {
 	r := Rule{File: p.file, Line: n.Line, Col: n.Column, Enabled: true}
-	// Everything but match is cheap, so it is read in the order in which the original reports errors.
-	order := []string{"action", "reason", "enabled", "description", "match", "tags"}
-	nodes := map[string]*yaml.Node{}
-	err := p.fields(n, path, ruleKeys, func(key string, child *yaml.Node) error {
-		nodes[key] = child
-		return nil
-	})
-	if err != nil {
-		return r, err
-	}
-	for _, key := range order {
-		child, present := nodes[key], nodes[key] != nil
-		if !present && key != "action" && key != "reason" {
-			continue
+	err := p.fields(n, path, known, func(f *field, child *yaml.Node) (err error) {
+		path, text := path+"."+f.name, ""
+		switch f.name {
+		case "action":
+			text, err = p.scalar(f, child, path)
+			r.Action, _ = netrule.ParseAction(text)
+		case "reason":
+			r.Reason, err = p.scalar(f, child, path)
+		case "enabled":
+			text, err = p.scalar(f, child, path)
+			r.Enabled = text == "true"
+		case "description":
+			r.Description, err = p.scalar(f, child, path)
+		case "match":
+			err = p.match(&r.Match, f, child, path)
+		case "tags":
+			r.Tags, err = p.stringList(child, path)
 		}
-		if !present {
-			child = n
-		}
-		if err := p.ruleField(&r, key, child, present, path+"."+key); err != nil {
-			return r, err
-		}
-	}
-	return r, nil
-}
-
-func (p *parser) ruleField(r *Rule, key string, n *yaml.Node, present bool, path string) error {
-	v := tree.Resolve(n)
-	switch key {
-	case "action":
-		action, ok := netrule.ParseAction(v.Text)
-		if !present || v.Kind != tree.String || !ok {
-			hint := ""
-			if present {
-				hint = tree.DidYouMean(v.Text, []string{"allow", "deny", "ask"})
-			}
-			return p.fail(n, hint, "%s must be one of allow, deny, ask", path)
-		}
-		r.Action = action
-	case "reason":
-		if !present || v.Kind != tree.String || strings.TrimSpace(v.Text) == "" {
-			return p.fail(n, "say in a sentence why; the person or model that is refused reads it", "%s must be a non-empty string", path)
-		}
-		r.Reason = v.Text
-	case "enabled":
-		if v.Kind != tree.Bool {
-			return p.fail(n, "write true or false", "%s must be a boolean, not %s", path, v.Kind)
-		}
-		r.Enabled = v.Text == "true"
-	case "description":
-		if v.Kind != tree.String || strings.TrimSpace(v.Text) == "" {
-			return p.fail(n, "", "%s must be a non-empty string", path)
-		}
-		r.Description = v.Text
-	case "tags":
-		var err error
-		r.Tags, err = p.stringList(n, path)
 		return err
-	case "match":
-		return p.match(&r.Match, n, path)
-	}
-	return nil
+	})
+	return r, err
 }
 
-func (p *parser) match(m *Match, n *yaml.Node, path string) error {
-	return p.fields(n, path, matchKeys, func(key string, child *yaml.Node) (err error) {
-		path := path + "." + key
-		switch key {
+// scalar reads one of the shapes that are a single value.
+func (p *parser) scalar(f *field, n *yaml.Node, path string) (string, error) {
+	v := tree.Resolve(n)
+	switch {
+	case f.shape == shapeBool && v.Kind != tree.Bool:
+		return "", p.fail(n, "write true or false", "%s must be a boolean, not %s", path, v.Kind)
+	case f.shape == shapeWord && (v.Kind != tree.String || !slices.Contains(f.words, v.Text)):
+		return "", p.fail(n, tree.DidYouMean(v.Text, f.words), "%s %s", path, f.wants())
+	case f.shape == shapeText && (v.Kind != tree.String || strings.TrimSpace(v.Text) == ""):
+		return "", p.fail(n, f.hint, "%s %s", path, f.wants())
+	}
+	return v.Text, nil
+}
+
+func (p *parser) match(m *Match, f *field, n *yaml.Node, path string) error {
+	return p.fields(n, path, f.sub, func(f *field, child *yaml.Node) (err error) {
+		path := path + "." + f.name
+		switch f.name {
 		case "tools":
 			m.Tools, err = p.globList(child, path, glob.Options{})
 		case "agents":
 			m.Agents, err = p.globList(child, path, glob.Options{})
 		case "params":
-			m.Params, err = p.keyed(child, path, "param", true)
+			m.Params, err = p.keyed(child, path, "param", f.negatable)
 		case "paths":
 			m.Paths, err = p.pathPatterns(child, path)
 		case "absent":
 			m.Absent, err = p.stringList(child, path)
 		case "when":
-			err = p.when(&m.When, child, path)
+			err = p.when(&m.When, f, child, path)
 		case "argv":
-			m.Argv, err = p.argv(child, path)
+			m.Argv, err = p.argv(f, child, path)
 		case "network":
-			m.Network, err = p.network(child, path)
+			m.Network, err = p.network(f, child, path)
 		}
 		return err
 	})
@@ -374,11 +343,11 @@ func (p *parser) pathPatterns(n *yaml.Node, path string) ([]Pattern, error) {
 	return out, nil
 }
 
-func (p *parser) when(w *When, n *yaml.Node, path string) error {
-	return p.fields(n, path, whenKeys, func(key string, child *yaml.Node) (err error) {
-		path := path + "." + key
-		if key == "env" {
-			w.Env, err = p.keyed(child, path, "env", false)
+func (p *parser) when(w *When, f *field, n *yaml.Node, path string) error {
+	return p.fields(n, path, f.sub, func(f *field, child *yaml.Node) (err error) {
+		path := path + "." + f.name
+		if f.name == "env" {
+			w.Env, err = p.keyed(child, path, "env", f.negatable)
 			return err
 		}
 		items, err := p.strings(child, path)
@@ -386,8 +355,8 @@ func (p *parser) when(w *When, n *yaml.Node, path string) error {
 			return err
 		}
 		for _, it := range items {
-			if !slices.Contains(Platforms(), it.text) {
-				return p.fail(it.node, tree.DidYouMean(it.text, Platforms()), "%s: unknown platform", it.path)
+			if !slices.Contains(f.words, it.text) {
+				return p.fail(it.node, tree.DidYouMean(it.text, f.words), "%s: unknown platform", it.path)
 			}
 			w.Platforms = append(w.Platforms, it.text)
 		}
@@ -395,52 +364,52 @@ func (p *parser) when(w *When, n *yaml.Node, path string) error {
 	})
 }
 
-func (p *parser) argv(n *yaml.Node, path string) (*Argv, error) {
+func (p *parser) argv(f *field, n *yaml.Node, path string) (*Argv, error) {
 	a := &Argv{}
-	err := p.fields(n, path, argvKeys, func(key string, child *yaml.Node) (err error) {
-		path := path + "." + key
-		switch key {
+	err := p.fields(n, path, f.sub, func(f *field, child *yaml.Node) (err error) {
+		path := path + "." + f.name
+		switch f.name {
 		case "command":
 			a.Command, err = p.globList(child, path, glob.Options{})
 		case "pipeline":
 			a.Pipeline, err = p.globList(child, path, glob.Options{})
 		case "args":
-			a.Args, err = p.patternList(child, path, true)
+			a.Args, err = p.patternList(child, path, f.negatable)
 		case "anyArg":
-			a.AnyArg, err = p.patternList(child, path, true)
+			a.AnyArg, err = p.patternList(child, path, f.negatable)
 		}
 		return err
 	})
-	if err == nil && len(a.Command)+len(a.Pipeline)+len(a.Args)+len(a.AnyArg) == 0 {
-		err = p.fail(n, "", "%s must name at least one of %s", path, strings.Join(argvKeys, ", "))
+	if err == nil && f.sub.some && len(a.Command)+len(a.Pipeline)+len(a.Args)+len(a.AnyArg) == 0 {
+		err = p.fail(n, "", "%s must name at least one of %s", path, strings.Join(f.sub.names(), ", "))
 	}
 	return a, err
 }
 
-func (p *parser) network(n *yaml.Node, path string) (*Network, error) {
+func (p *parser) network(f *field, n *yaml.Node, path string) (*Network, error) {
 	net := &Network{}
-	err := p.fields(n, path, networkKeys, func(key string, child *yaml.Node) error {
-		items, err := p.patterns(child, path+"."+key)
+	err := p.fields(n, path, f.sub, func(f *field, child *yaml.Node) error {
+		items, err := p.patterns(child, path+"."+f.name)
 		if err != nil {
 			return err
 		}
 		for _, it := range items {
-			if err := p.networkPattern(net, key, it); err != nil {
+			if err := p.networkPattern(net, f, it); err != nil {
 				return err
 			}
-			net.Positions = append(net.Positions, Position{key, it.text, it.node.Line, it.node.Column})
+			net.Positions = append(net.Positions, Position{f.name, it.text, it.node.Line, it.node.Column})
 		}
 		return nil
 	})
-	if err == nil && len(net.Positions) == 0 {
-		err = p.fail(n, "", "%s must name at least one of %s", path, strings.Join(networkKeys, ", "))
+	if err == nil && f.sub.some && len(net.Positions) == 0 {
+		err = p.fail(n, "", "%s must name at least one of %s", path, strings.Join(f.sub.names(), ", "))
 	}
 	return net, err
 }
 
-func (p *parser) networkPattern(net *Network, key string, it item) error {
+func (p *parser) networkPattern(net *Network, f *field, it item) error {
 	var err error
-	switch key {
+	switch f.name {
 	case "domains":
 		var h netrule.HostPattern
 		h, err = netrule.ParseHostPattern(it.text, p.opts.MaxGlobStars)
@@ -456,7 +425,7 @@ func (p *parser) networkPattern(net *Network, key string, it item) error {
 	case "schemes":
 		s, ok := netrule.ParseScheme(it.text)
 		if !ok {
-			return p.fail(it.node, tree.DidYouMean(it.text, []string{"http", "https"}), "%s must be one of http, https", it.path)
+			return p.fail(it.node, tree.DidYouMean(it.text, f.words), "%s must be one of %s", it.path, strings.Join(f.words, ", "))
 		}
 		net.Schemes = append(net.Schemes, s)
 	}

@@ -12,11 +12,16 @@ import (
 	"dshproxy/rules/tree"
 )
 
-// maxRegex is the longest pattern that is compiled, in bytes; maxRepeat the largest repeat count that is expanded.
+// maxRegex is the longest pattern that is compiled, in bytes; maxRepeat the largest repeat count that is expanded; maxAtoms
+// the number of atoms that a pattern may come to when its repeats are written out. Time and memory of a match grow with
+// the last, and repeats of repeats would grow the translation without end.
 const (
 	maxRegex  = 4096
 	maxRepeat = 5000
+	maxAtoms  = 10_000
 )
+
+var errRegexTooLarge = errors.New("a regular expression that is too large")
 
 // compileRegex translates a JavaScript regular expression (flag u) to RE2, which is linear. What JavaScript refuses is
 // refused, so that files load alike; what RE2 cannot express is refused with a message; and the structural scan of the
@@ -37,7 +42,7 @@ func compileRegex(pattern string) (*regexp.Regexp, error) {
 	}
 	re, err := regexp.Compile(t.out.String())
 	if err != nil {
-		return nil, errors.New("a regular expression that is too large")
+		return nil, errRegexTooLarge
 	}
 	return re, nil
 }
@@ -55,6 +60,7 @@ type translator struct {
 	at    int
 	out   strings.Builder
 	names map[string]bool // of groups
+	atoms int             // so far, repeats written out
 }
 
 // Messages do not quote the pattern: a rule file's values may be nobody else's business, its positions tell enough.
@@ -88,7 +94,7 @@ func (t *translator) take(prefix string) bool {
 // disjunction reads alternatives up to the end or a closing parenthesis.
 func (t *translator) disjunction(depth int) error {
 	if depth > tree.MaxDepth {
-		return t.invalid("nested too deep")
+		return fmt.Errorf("a regular expression nested deeper than %d", tree.MaxDepth)
 	}
 	for t.more() && !t.has(")") {
 		if t.take("|") {
@@ -103,7 +109,8 @@ func (t *translator) disjunction(depth int) error {
 }
 
 func (t *translator) term(depth int) error {
-	start := t.out.Len()
+	start, atoms := t.out.Len(), t.atoms
+	t.atoms++
 	switch {
 	case t.take("^"):
 		t.out.WriteByte('^')
@@ -141,7 +148,7 @@ func (t *translator) term(depth int) error {
 		}
 		t.out.WriteString(regexp.QuoteMeta(string(r)))
 	}
-	return t.quantifier(start)
+	return t.quantifier(start, t.atoms-atoms)
 }
 
 func (t *translator) noQuantifier() error {
@@ -158,9 +165,9 @@ func (t *translator) group(depth int) error {
 	case t.take("?:"):
 		t.out.WriteString("(?:")
 	case t.take("?<"):
-		name, rest, ok := strings.Cut(t.in[t.at:], ">")
-		if !ok || !isIdentifier(name) {
-			return t.invalid("a bad group name")
+		name, err := t.groupName()
+		if err != nil {
+			return err
 		}
 		if t.names[name] {
 			return t.invalid("two groups of one name")
@@ -169,7 +176,6 @@ func (t *translator) group(depth int) error {
 			t.names = map[string]bool{}
 		}
 		t.names[name] = true
-		t.at = len(t.in) - len(rest)
 		t.out.WriteString("(") // the name is never asked for, and RE2 allows fewer of them
 	case t.has("?"):
 		return t.invalid("a bad group")
@@ -186,20 +192,50 @@ func (t *translator) group(depth int) error {
 	return nil
 }
 
-// isIdentifier tells the names that JavaScript takes.
-func isIdentifier(name string) bool {
-	for i, r := range name {
-		if !unicode.IsLetter(r) && r != '_' && r != '$' && (i == 0 || !unicode.IsDigit(r) && !unicode.Is(unicode.Mn, r) && !unicode.Is(unicode.Mc, r) && !unicode.Is(unicode.Pc, r)) {
-			return false
+// groupName reads a name up to its bracket. Escapes in it stand for their characters.
+func (t *translator) groupName() (string, error) {
+	var name strings.Builder
+	for !t.take(">") {
+		var r rune
+		var err error
+		switch {
+		case !t.more():
+			return "", t.invalid("a bad group name")
+		case t.take(`\u`):
+			if r, err = t.unicode(); err != nil {
+				return "", err
+			}
+		default:
+			r = t.next()
 		}
+		if !isIdentifier(r, name.Len() == 0) {
+			return "", t.invalid("a bad group name")
+		}
+		name.WriteRune(r)
 	}
-	return name != ""
+	if name.Len() == 0 {
+		return "", t.invalid("a bad group name")
+	}
+	return name.String(), nil
+}
+
+// isIdentifier tells the characters of JavaScript's names (ECMA-262 12.7, UAX #31).
+func isIdentifier(r rune, first bool) bool {
+	switch {
+	case r == '_' || r == '$':
+		return true
+	case unicode.Is(unicode.Pattern_Syntax, r):
+		return false
+	case unicode.In(r, unicode.L, unicode.Nl, unicode.Other_ID_Start):
+		return true
+	}
+	return !first && (unicode.In(r, unicode.Mn, unicode.Mc, unicode.Nd, unicode.Pc, unicode.Other_ID_Continue) || r == '\u200c' || r == '\u200d')
 }
 
 var braces = regexp.MustCompile(`^\{(\d+)(?:(,)(\d*))?\}`)
 
-// quantifier reads what follows the atom that starts at start in the output.
-func (t *translator) quantifier(start int) error {
+// quantifier reads what follows the term that starts at start in the output and comes to so many atoms.
+func (t *translator) quantifier(start, atoms int) error {
 	switch {
 	case t.take("*"):
 		t.out.WriteByte('*')
@@ -213,7 +249,7 @@ func (t *translator) quantifier(start int) error {
 			return t.invalid("a lone {")
 		}
 		t.at += len(m[0])
-		expanded, err := t.repeat(start, m)
+		expanded, err := t.repeat(start, atoms, m)
 		if err != nil {
 			return err
 		}
@@ -233,7 +269,7 @@ func (t *translator) quantifier(start int) error {
 }
 
 // repeat writes {m,n}. RE2 stops at 1000, so larger counts are written out as a product of parts.
-func (t *translator) repeat(start int, m []string) (expanded bool, err error) {
+func (t *translator) repeat(start, atoms int, m []string) (expanded bool, err error) {
 	low, err1 := strconv.Atoi(m[1])
 	high, err2 := low, error(nil)
 	unbounded := m[2] != "" && m[3] == ""
@@ -246,8 +282,20 @@ func (t *translator) repeat(start int, m []string) (expanded bool, err error) {
 	if high < low {
 		return false, t.invalid("numbers out of order in {}")
 	}
+	// Before anything is written: a repeat of repeats doubles and doubles again.
+	if t.atoms += atoms * max(high-1, 0); t.atoms > maxAtoms {
+		return false, errRegexTooLarge
+	}
 	if low <= 1000 && high <= 1000 {
-		t.out.WriteString(m[0])
+		// Not as it is written: RE2 takes {02} for text.
+		switch {
+		case unbounded:
+			fmt.Fprintf(&t.out, "{%d,}", low)
+		case m[2] != "":
+			fmt.Fprintf(&t.out, "{%d,%d}", low, high)
+		default:
+			fmt.Fprintf(&t.out, "{%d}", low)
+		}
 		return false, nil
 	}
 	written := t.out.String()
@@ -266,375 +314,4 @@ func (t *translator) repeat(start int, m []string) (expanded bool, err error) {
 	}
 	t.out.WriteString(")")
 	return true, nil
-}
-
-// escape reads an escape outside of a class, behind the backslash.
-func (t *translator) escape() error {
-	if !t.more() {
-		return t.invalid("a \\ at the end")
-	}
-	c := t.in[t.at]
-	switch {
-	case '1' <= c && c <= '9', c == 'k':
-		return t.unsupported("backreference")
-	case c == 's' || c == 'S':
-		t.at++
-		if c == 's' {
-			t.out.WriteString("[" + jsSpace + "]")
-		} else {
-			t.out.WriteString("[^" + jsSpace + "]")
-		}
-		return nil
-	case strings.IndexByte("dDwW", c) >= 0:
-		t.at++
-		t.out.WriteString(`\` + string(c))
-		return nil
-	case c == 'p' || c == 'P':
-		return t.property()
-	}
-	r, err := t.character(false)
-	if err != nil {
-		return err
-	}
-	t.out.WriteString(hexRune(r))
-	return nil
-}
-
-func hexRune(r rune) string { return fmt.Sprintf(`\x{%x}`, r) }
-
-// character reads an escape that stands for one character.
-func (t *translator) character(inClass bool) (rune, error) {
-	if !t.more() {
-		return 0, t.invalid("a \\ at the end")
-	}
-	switch r := t.next(); r {
-	case 't':
-		return '\t', nil
-	case 'n':
-		return '\n', nil
-	case 'v':
-		return '\v', nil
-	case 'f':
-		return '\f', nil
-	case 'r':
-		return '\r', nil
-	case '0':
-		if t.more() && '0' <= t.in[t.at] && t.in[t.at] <= '9' {
-			return 0, t.invalid("an octal escape")
-		}
-		return 0, nil
-	case 'c':
-		if !t.more() || !isLetter(t.in[t.at]) {
-			return 0, t.invalid("a bad control escape")
-		}
-		return t.next() % 32, nil
-	case 'x':
-		return t.hex(2)
-	case 'u':
-		return t.unicode()
-	case 'b':
-		if inClass {
-			return '\b', nil
-		}
-		return 0, t.invalid("an unknown escape")
-	default:
-		if strings.ContainsRune(`^$\.*+?()[]{}|/`, r) || inClass && r == '-' {
-			return r, nil
-		}
-		return 0, t.invalid("an unknown escape \\" + string(r))
-	}
-}
-
-func isLetter(c byte) bool { return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' }
-
-func (t *translator) hex(n int) (rune, error) {
-	if t.at+n > len(t.in) {
-		return 0, t.invalid("a cut escape")
-	}
-	v, err := strconv.ParseUint(t.in[t.at:t.at+n], 16, 32)
-	if err != nil {
-		return 0, t.invalid("a bad hexadecimal escape")
-	}
-	t.at += n
-	return rune(v), nil
-}
-
-func (t *translator) unicode() (rune, error) {
-	if t.take("{") {
-		digits, rest, ok := strings.Cut(t.in[t.at:], "}")
-		v, err := strconv.ParseUint(digits, 16, 32)
-		if !ok || err != nil || v > utf8.MaxRune {
-			return 0, t.invalid("a bad Unicode escape")
-		}
-		t.at = len(t.in) - len(rest)
-		return surrogateAsReplacement(rune(v)), nil
-	}
-	r, err := t.hex(4)
-	if err != nil {
-		return 0, err
-	}
-	if 0xd800 <= r && r < 0xdc00 && t.has(`\u`) && !t.has(`\u{`) {
-		mark := t.at
-		t.at += 2
-		low, err := t.hex(4)
-		if err == nil && 0xdc00 <= low && low < 0xe000 {
-			return (r-0xd800)<<10 + (low - 0xdc00) + 0x10000, nil
-		}
-		t.at = mark
-	}
-	return surrogateAsReplacement(r), nil
-}
-
-// surrogateAsReplacement: values are UTF-8, in which a lone surrogate has become U+FFFD.
-func surrogateAsReplacement(r rune) rune {
-	if 0xd800 <= r && r < 0xe000 {
-		return utf8.RuneError
-	}
-	return r
-}
-
-// property reads \p{…} and \P{…}, both of which RE2 knows by short names only.
-func (t *translator) property() error {
-	sign := t.next()
-	if !t.take("{") {
-		return t.invalid("a bad property escape")
-	}
-	name, rest, ok := strings.Cut(t.in[t.at:], "}")
-	if !ok {
-		return t.invalid("a bad property escape")
-	}
-	t.at = len(t.in) - len(rest)
-	known := false
-	if key, value, has := strings.Cut(name, "="); has {
-		switch key {
-		case "Script", "sc":
-			name = value
-			_, known = unicode.Scripts[name]
-		case "General_Category", "gc":
-			name = longCategory(value)
-			known = isCategory(name)
-		}
-	} else {
-		name = longCategory(name)
-		known = isCategory(name)
-	}
-	if !known {
-		return t.invalid("a property that this engine does not have; it has \\p{L}, \\p{Lu} and \\p{Script=Greek} and their like")
-	}
-	out := fmt.Sprintf(`\%c{%s}`, sign, name)
-	if _, err := regexp.Compile(out); err != nil {
-		return t.invalid("an unknown property")
-	}
-	t.out.WriteString(out)
-	return nil
-}
-
-// isCategory tells the short names of general categories, in their case.
-func isCategory(name string) bool {
-	_, ok := unicode.Categories[name]
-	return ok && len(name) <= 2
-}
-
-func longCategory(name string) string {
-	switch name {
-	case "Letter":
-		return "L"
-	case "Uppercase_Letter":
-		return "Lu"
-	case "Lowercase_Letter":
-		return "Ll"
-	case "Mark":
-		return "M"
-	case "Number":
-		return "N"
-	case "Decimal_Number":
-		return "Nd"
-	case "Punctuation":
-		return "P"
-	case "Symbol":
-		return "S"
-	case "Separator":
-		return "Z"
-	case "Other":
-		return "C"
-	default:
-		return name
-	}
-}
-
-// class reads […], behind the bracket.
-func (t *translator) class() error {
-	negate := t.take("^")
-	var body strings.Builder
-	for {
-		if !t.more() {
-			return t.invalid("an unclosed character class")
-		}
-		if t.take("]") {
-			break
-		}
-		if err := t.classItem(&body); err != nil {
-			return err
-		}
-	}
-	switch {
-	case body.Len() == 0 && negate:
-		t.out.WriteString(`(?s:.)`)
-	case body.Len() == 0:
-		t.out.WriteString(`[^\x00-\x{10ffff}]`)
-	case negate:
-		t.out.WriteString("[^" + body.String() + "]")
-	default:
-		t.out.WriteString("[" + body.String() + "]")
-	}
-	return nil
-}
-
-// classItem reads one character, set or range of a class.
-func (t *translator) classItem(body *strings.Builder) error {
-	low, set, err := t.classAtom()
-	if err != nil {
-		return err
-	}
-	if !t.has("-") || t.has("-]") {
-		if set != "" {
-			body.WriteString(set)
-		} else {
-			body.WriteString(hexRune(low))
-		}
-		return nil
-	}
-	t.at++
-	high, set2, err := t.classAtom()
-	switch {
-	case err != nil:
-		return err
-	case set != "" || set2 != "":
-		return t.invalid("a set at the end of a range")
-	case high < low:
-		return t.invalid("a range out of order")
-	}
-	body.WriteString(hexRune(low) + "-" + hexRune(high))
-	return nil
-}
-
-// classAtom gives a character, or a set such as \d as text for RE2.
-func (t *translator) classAtom() (r rune, set string, err error) {
-	if !t.more() {
-		return 0, "", t.invalid("an unclosed character class")
-	}
-	if !t.take(`\`) {
-		return t.next(), "", nil
-	}
-	if t.more() {
-		switch c := t.in[t.at]; c {
-		case 'd', 'D', 'w', 'W':
-			t.at++
-			return 0, `\` + string(c), nil
-		case 's':
-			t.at++
-			return 0, jsSpace, nil
-		case 'S':
-			t.at++
-			return 0, jsNotSpace, nil
-		case 'p', 'P':
-			inner := translator{in: t.in, at: t.at}
-			if err := inner.property(); err != nil {
-				return 0, "", err
-			}
-			t.at = inner.at
-			return 0, inner.out.String(), nil
-		}
-	}
-	r, err = t.character(true)
-	return r, "", err
-}
-
-// scanGroup is one open parenthesis of the structural scan.
-type scanGroup struct {
-	unbounded bool     // holds an unbounded quantifier, as far as that propagates
-	branches  []string // top-level alternatives, raw
-	start     int      // where the current branch starts
-}
-
-// scanStructure refuses nested unbounded quantifiers and repeated overlapping alternations, by the very walk of the
-// original: its holes are kept, because their only effect is which files load.
-func scanStructure(pattern string) error {
-	stack := []scanGroup{{}}
-	for i := 0; i < len(pattern); i++ {
-		top := &stack[len(stack)-1]
-		switch pattern[i] {
-		case '\\':
-			i++
-		case '[':
-			for i++; i < len(pattern) && pattern[i] != ']'; i++ {
-				if pattern[i] == '\\' {
-					i++
-				}
-			}
-		case '(':
-			stack = append(stack, scanGroup{start: i + 1})
-		case '|':
-			top.branches = append(top.branches, pattern[top.start:i])
-			top.start = i + 1
-		case ')':
-			if len(stack) == 1 {
-				continue
-			}
-			group := *top
-			group.branches = append(group.branches, pattern[group.start:i])
-			stack = stack[:len(stack)-1]
-			unbounded, size := quantifierAt(pattern[i+1:])
-			if unbounded && group.unbounded {
-				return errors.New("a regular expression that puts an unbounded quantifier on a group that holds one")
-			}
-			if unbounded && len(group.branches) > 1 && overlap(group.branches) {
-				return errors.New("a regular expression that repeats an overlapping alternation")
-			}
-			if unbounded || group.unbounded && size == 0 {
-				stack[len(stack)-1].unbounded = true
-			}
-			i += size
-		default:
-			if unbounded, _ := quantifierAt(pattern[i:]); unbounded {
-				top.unbounded = true
-			}
-		}
-	}
-	return nil
-}
-
-// quantifierAt reads a quantifier at the start of s and gives its size, 0 if there is none.
-func quantifierAt(s string) (unbounded bool, size int) {
-	if s == "" {
-		return false, 0
-	}
-	switch s[0] {
-	case '*', '+':
-		return true, 1
-	case '?':
-		return false, 1
-	}
-	if m := braces.FindStringSubmatch(s); m != nil {
-		return m[2] != "" && m[3] == "", len(m[0])
-	}
-	return false, 0
-}
-
-// overlap reports whether two branches are plain text and one is a prefix of the other.
-func overlap(branches []string) bool {
-	var plain []string
-	for _, b := range branches {
-		if b != "" && !strings.ContainsAny(b, `*+?()|[]{}^$.\`) {
-			plain = append(plain, b)
-		}
-	}
-	for i, a := range plain {
-		for _, b := range plain[i+1:] {
-			if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
-				return true
-			}
-		}
-	}
-	return false
 }
