@@ -144,7 +144,6 @@ var clients = []client{
 	{
 		name: "node", find: newNode,
 		args:  []string{"-e", nodeFetch, "$BASE/hello.txt"},
-		env:   []string{"NODE_USE_ENV_PROXY=1"},
 		http:  refusalSeen{1, []string{undiciSay + `|` + bodyFirst}}, // up to version 24 fetch asks for a tunnel here too
 		https: refusalSeen{1, []string{undiciSay}},
 	},
@@ -315,17 +314,25 @@ func (s *scene) run(t *testing.T, c *client, program, dir, authority, scheme str
 	for name, text := range c.files {
 		write(t, dir, name, text)
 	}
+	fill := strings.NewReplacer("$BASE", base, "$CA", s.ca)
+	args := []string{program}
+	for _, a := range c.args {
+		args = append(args, fill.Replace(a))
+	}
+	env := s.environment(t, dir)
+	for _, v := range c.env {
+		env = append(env, fill.Replace(v))
+	}
+	return execute(t, dir, env, "", args...)
+}
+
+// execute runs a program to its end.
+func execute(t *testing.T, dir string, env []string, stdin string, args ...string) outcome {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clientTimeout)
 	defer cancel()
-	fill := strings.NewReplacer("$BASE", base, "$CA", s.ca)
-	cmd := exec.CommandContext(ctx, program)
-	for _, a := range c.args {
-		cmd.Args = append(cmd.Args, fill.Replace(a))
-	}
-	cmd.Dir, cmd.Env = dir, s.environment(t, dir)
-	for _, v := range c.env {
-		cmd.Env = append(cmd.Env, fill.Replace(v))
-	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir, cmd.Env, cmd.Stdin = dir, env, strings.NewReader(stdin)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	// git and npm start programs of their own, which must not outlive them.
@@ -340,29 +347,26 @@ func (s *scene) run(t *testing.T, c *client, program, dir, authority, scheme str
 	return o
 }
 
-// environment is what every client gets: the proxy, whom to trust in each client's own words, and no configuration.
+// environment is what every client gets: what dshproxy env prints, and no configuration.
 func (s *scene) environment(t *testing.T, dir string) []string {
 	t.Helper()
 	home := filepath.Join(dir, "home")
 	check(t, os.MkdirAll(home, 0o755))
 	env := []string{
-		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home, "LC_ALL=C",
-		"SSL_CERT_FILE=" + s.ca, "CURL_CA_BUNDLE=" + s.ca, "GIT_SSL_CAINFO=" + s.ca, "NODE_EXTRA_CA_CERTS=" + s.ca,
-		"GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "NPM_CONFIG_GLOBALCONFIG=" + filepath.Join(home, "npmrc"),
+		"PATH=" + os.Getenv("PATH"), "HOME=" + home, "TMPDIR=" + home, "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "NPM_CONFIG_GLOBALCONFIG=" + filepath.Join(home, "npmrc"),
 	}
-	for _, name := range []string{"http_proxy", "https_proxy"} {
-		env = append(env, name+"="+s.proxy, strings.ToUpper(name)+"="+s.proxy)
-	}
-	return env
+	return append(env, s.variables...)
 }
 
 // scene is a name server, two origins, and the proxy.
 type scene struct {
-	proxy  string            // its URL
-	ports  map[string]string // of the origins, by scheme
-	ca     string            // file of the https origin's certificate
-	names  *nameServer
-	origin *webOrigin
+	program   string            // its file
+	proxy     string            // its URL
+	variables []string          // that dshproxy env prints about it
+	ports     map[string]string // of the origins, by scheme
+	ca        string            // file of the https origin's certificate
+	names     *nameServer
+	origin    *webOrigin
 
 	mu     sync.Mutex
 	denied []string // hosts that the decision log must show as refused
@@ -381,7 +385,22 @@ func newScene(t *testing.T) *scene {
 		s.ports[scheme] = strconv.Itoa(server.Listener.Addr().(*net.TCPAddr).Port)
 	}
 	s.startProxy(t)
+	s.variables = s.printedVariables(t)
 	return s
+}
+
+// printedVariables asks the program for the variables.
+func (s *scene) printedVariables(t *testing.T) []string {
+	t.Helper()
+	text, err := exec.CommandContext(t.Context(), s.program, "env", "--shell", "json", "--proxy", s.proxy, "--ca", s.ca).Output()
+	check(t, err)
+	var variables map[string]string
+	check(t, json.Unmarshal(text, &variables))
+	var out []string
+	for name, value := range variables {
+		out = append(out, name+"="+value)
+	}
+	return out
 }
 
 func (s *scene) authority(host, scheme string) string { return net.JoinHostPort(host, s.ports[scheme]) }
@@ -398,7 +417,8 @@ func (s *scene) startProxy(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, ".dsh/rules.yaml", clientRules)
 	ready, decisions := filepath.Join(dir, "ready"), filepath.Join(dir, "decisions")
-	cmd := exec.Command(buildProgram(t, dir), "serve", "--listen", "127.0.0.1:0", "--metrics", "off",
+	s.program = buildProgram(t, dir)
+	cmd := exec.Command(s.program, "serve", "--listen", "127.0.0.1:0", "--metrics", "off",
 		"--ready-file", ready, "--decisions", decisions, "--workspace", dir)
 	cmd.Env = []string{"HOME=" + dir, "DSHPROXY_DNS_SERVERS=" + s.names.address}
 	stderr, err := cmd.StderrPipe()
@@ -619,9 +639,18 @@ func (o *webOrigin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // gitHandler serves a repository with one commit over smart HTTP.
 func gitHandler(t *testing.T, git string) http.Handler {
 	t.Helper()
+	root := filepath.Dir(bareRepository(t, git))
+	return &cgi.Handler{
+		Path: git, Args: []string{"http-backend"}, Root: "/git",
+		Env: append(gitEnvironment(root), "GIT_PROJECT_ROOT="+root, "GIT_HTTP_EXPORT_ALL=1"),
+	}
+}
+
+// bareRepository makes a repository with one commit, called repo, and gives its path.
+func bareRepository(t *testing.T, git string) string {
+	t.Helper()
 	root := t.TempDir()
 	write(t, root, "work/greeting.txt", greeting+"\n")
-	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + root, "GIT_CONFIG_NOSYSTEM=1"}
 	for _, args := range [][]string{
 		{"init", "-q", "work"},
 		{"-C", "work", "add", "."},
@@ -629,15 +658,16 @@ func gitHandler(t *testing.T, git string) http.Handler {
 		{"clone", "-q", "--bare", "work", "repo"},
 	} {
 		cmd := exec.CommandContext(t.Context(), git, args...)
-		cmd.Dir, cmd.Env = root, env
+		cmd.Dir, cmd.Env = root, gitEnvironment(root)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", cmd, err, out)
 		}
 	}
-	return &cgi.Handler{
-		Path: git, Args: []string{"http-backend"}, Root: "/git",
-		Env: append(env, "GIT_PROJECT_ROOT="+root, "GIT_HTTP_EXPORT_ALL=1"),
-	}
+	return filepath.Join(root, "repo")
+}
+
+func gitEnvironment(home string) []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "GIT_CONFIG_NOSYSTEM=1"}
 }
 
 // npmRegistry serves the package greet, whose tarball is at the host that was asked for the package.

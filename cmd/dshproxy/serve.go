@@ -89,6 +89,9 @@ type service struct {
 func (a *app) serve(ctx context.Context, readyFile string) error {
 	limitMemory()
 	s := &a.settings
+	if err := s.checkServed(); err != nil {
+		return err
+	}
 	logger, err := s.logger(a.io.err)
 	if err != nil {
 		return err
@@ -304,7 +307,7 @@ func (v *service) listenMetrics(others []proxy.Listener) (net.Listener, error) {
 	if address == "off" || address == "" {
 		return nil, nil
 	}
-	nl, err := openListener(listenAddr{"metrics", address, 0o600})
+	nl, err := openListener(listenAddr{name: "metrics", address: address, mode: 0o600})
 	if err != nil {
 		for _, l := range others {
 			l.Close()

@@ -57,18 +57,13 @@ type settings struct {
 	tunnelBytes                    int64
 	lookups                        int
 	allowAnonymous                 bool
+	identity                       identitySettings
 	logFormat, logLevel, decisions string
 	logMaxSize                     int64
 	denyMessage                    string
 	drainDelay, drainTimeout       time.Duration
 
 	origins map[string]string
-}
-
-// listenAddr is an entry of listen.
-type listenAddr struct {
-	name, address string
-	mode          os.FileMode // of a unix socket
 }
 
 // setting is one key: its path in the file, and where its value goes.
@@ -133,6 +128,11 @@ func (s *settings) table() []setting {
 		{"limits.lookups", (*countValue)(&s.lookups), "name lookups in flight"},
 		{"limits.responseHead", (*durationValue)(&s.responseHead), "wait for a response head; 0 is none"},
 		{"identity.allowAnonymous", (*boolValue)(&s.allowAnonymous), "serve anybody on listeners beyond loopback"},
+		{"identity.tokens", s.identity.tokensValue(), "clients by a secret: name, token or tokenFile, agents, workspace, expires, listener"},
+		{"identity.peers", s.identity.peersValue(), "clients of unix sockets by their user: uid, name, agents, workspace"},
+		{"identity.certificates", s.identity.certificatesValue(), "clients by their certificate: san or cn, name, agents, workspace"},
+		{"identity.sources", s.identity.sourcesValue(), "clients by their network, the first that fits: prefix, name, agents, workspace"},
+		{"identity.listeners", s.identity.listenersValue(), "clients by the listener they came to: listener, name, agents, workspace"},
 		{"log.format", enum(&s.logFormat, "text", "json"), "of the operator's log"},
 		{"log.level", enum(&s.logLevel, "debug", "info", "warn", "error"), "of the operator's log"},
 		{"log.decisions", (*stringValue)(&s.decisions), "decision log: a file, - for stdout, or off"},
@@ -147,7 +147,7 @@ func (s *settings) table() []setting {
 // ignored would fail open.
 var later = []string{
 	"audit", "network.sni", "network.proxyMaxRecent",
-	"network.noProxy", "network.upstream", "admin.", "dns.cache", "dns.stale", "limits.dials", "identity.", "ask.", "inspect.", "log.onDrop",
+	"network.noProxy", "network.upstream", "admin.", "dns.cache", "dns.stale", "limits.dials", "ask.", "inspect.", "log.onDrop",
 }
 
 func (s *settings) setDefaults() {
@@ -288,7 +288,10 @@ func (s *settings) loadFile(flag string) error {
 	if err != nil || root == nil {
 		return err
 	}
-	return s.decode(path, root, "")
+	if err := s.decode(path, root, ""); err != nil {
+		return err
+	}
+	return s.identity.checkSecrecy(path)
 }
 
 // decode visits a mapping of the settings file. prefix is the path so far.
@@ -319,8 +322,8 @@ func (s *settings) decodeKey(file, path string, key, child *yaml.Node) error {
 	for _, k := range s.table() {
 		names = append(names, k.path)
 		if k.path == path {
-			if err := decodeValue(k.value, child); err != nil {
-				return &tree.Error{File: file, Line: child.Line, Col: child.Column, What: path + ": " + err.Error(), Hint: k.doc}
+			if err := (decoder{file}).setting(k, path, child); err != nil {
+				return err
 			}
 			s.origins[path] = fmt.Sprintf("%s:%d", file, key.Line)
 			return nil
@@ -343,9 +346,6 @@ func (s *settings) decodeKey(file, path string, key, child *yaml.Node) error {
 // decodeValue sets a value from a node: a scalar as text, a list as its items.
 func decodeValue(v value, n *yaml.Node) error {
 	r := tree.Resolve(n)
-	if lv, ok := v.(*listenValue); ok {
-		return lv.decode(r)
-	}
 	switch r.Kind {
 	case tree.List:
 		list, ok := v.(lister)
@@ -355,8 +355,7 @@ func decodeValue(v value, n *yaml.Node) error {
 		var items []string
 		for _, c := range r.Node.Content {
 			item := tree.Resolve(c)
-			_, isText := v.(*listValue)
-			if item.Kind != tree.String && (isText || item.Kind != tree.Number) || item.Text == "" {
+			if item.Kind != tree.String && (isText(v) || item.Kind != tree.Number) || item.Text == "" {
 				return errors.New("a list item that is no text")
 			}
 			items = append(items, item.Text)
@@ -376,22 +375,30 @@ func decodeValue(v value, n *yaml.Node) error {
 
 // setScalar refuses what is of another type: a number where text is wanted has lost its spelling already (1.10 is 1.1).
 func setScalar(v value, r tree.Value) error {
-	isText := r.Kind == tree.String
+	number := r.Kind == tree.Number
 	switch v.(type) {
 	case *boolValue:
-		if isText {
+		if !number {
 			return errors.New("want true or false, unquoted")
 		}
 	case *intValue, *countValue:
-		if isText {
+		if !number {
 			return errors.New("want a number, unquoted")
 		}
-	case *stringValue, *listValue:
-		if !isText {
-			return errors.New("a number where text is wanted; quote it")
-		}
+	}
+	if number && isText(v) {
+		return errors.New("a number where text is wanted; quote it")
 	}
 	return v.set(r.Text)
+}
+
+// isText reports whether a value, or each item of it, is free text.
+func isText(v value) bool {
+	switch v.(type) {
+	case *stringValue, *listValue, *namesValue, *nameValue, *addressValue, *pathValue, *timeValue:
+		return true
+	}
+	return false
 }
 
 // where says where a value comes from, for errors about it.
@@ -432,18 +439,10 @@ func (s *settings) validate() error {
 	if s.connections < 0 || s.perClient < 0 {
 		return fail("", "limits.connections and limits.perClient cannot be negative")
 	}
-	names := map[string]bool{}
-	for _, l := range s.listeners() {
-		if names[l.name] {
-			return fail("give each listener a name of its own", "listen: two listeners are called %q", l.name)
-		}
-		names[l.name] = true
-		if !s.allowAnonymous && !isLocal(l.address) {
-			return fail("set identity.allowAnonymous: true if everybody who reaches it may use it",
-				"listen: %s is reachable from other machines and nobody is asked who they are", l.address)
-		}
+	if err := s.validateListeners(); err != nil {
+		return err
 	}
-	return nil
+	return s.validateIdentity()
 }
 
 // listeners gives the addresses of the proxy.

@@ -72,7 +72,7 @@ var wantDefaults = map[string]string{
 	"dns.servers": "[system]", "dns.search": "[]", "dns.timeout": "2s",
 	"limits.connections": "0", "limits.perClient": "0", "limits.headBytes": "64KiB", "limits.headFields": "200", "limits.headTimeout": "10s", "limits.keepAliveIdle": "1m30s",
 	"limits.answer": "4.5s", "limits.idle": "1h0m0s", "limits.halfClose": "10m0s", "limits.lifetime": "0s", "limits.tunnelBytes": "0", "limits.lookups": "512", "limits.responseHead": "0s",
-	"identity.allowAnonymous": "false", "log.format": "text", "log.level": "info", "log.decisions": "off", "log.maxSize": "1GiB", "deny.message": "", "drain.delay": "0s", "drain.timeout": "20s",
+	"identity.allowAnonymous": "false", "identity.tokens": "[]", "identity.peers": "[]", "identity.certificates": "[]", "identity.sources": "[]", "identity.listeners": "[]", "log.format": "text", "log.level": "info", "log.decisions": "off", "log.maxSize": "1GiB", "deny.message": "", "drain.delay": "0s", "drain.timeout": "20s",
 }
 
 func TestSettingsDefaults(t *testing.T) {
@@ -90,7 +90,7 @@ func TestSettingsDefaults(t *testing.T) {
 				t.Errorf("%q: %s is %q of origin %q, want %q (known %v)", text, k.path, got, s.origins[k.path], want, known)
 			}
 		}
-		if got, want := s.listeners(), []listenAddr{{"proxy", "127.0.0.1:3128", 0o600}}; !reflect.DeepEqual(got, want) {
+		if got, want := s.listeners(), []listenAddr{{name: "proxy", address: "127.0.0.1:3128", mode: 0o600}}; !reflect.DeepEqual(got, want) {
 			t.Errorf("listeners %v, want %v", got, want)
 		}
 	}
@@ -220,19 +220,35 @@ func TestSettingsRefuse(t *testing.T) {
 
 		{"later: a key", "network:\n  sni: off\n", "2:3: network.sni is not supported by this version", noSuch},
 		{"later: a group", "inspect:\n  domains: []\n", "1:1: inspect is not supported by this version", noSuch},
-		{"later: beside one that is known", "identity:\n  allowAnonymous: true\n  tokens: []\n", "3:3: identity.tokens is not supported by this version", noSuch},
+		{"later: beside one that is known", "network:\n  mode: auto\n  sni: off\n", "3:3: network.sni is not supported by this version", noSuch},
 
-		{"listen is no list", "listen: 127.0.0.1:1\n", "1:9: listen: want a list of addresses", "addresses of the proxy: host:port or unix:PATH"},
-		{"listen on a number", "listen: [3128]\n", "1:9: listen: want an address or a mapping with name and address", "addresses of the proxy: host:port or unix:PATH"},
-		{"listen without a port", "listen: [127.0.0.1]\n", `1:9: listen: "127.0.0.1": want host:port or unix:PATH`, "addresses of the proxy: host:port or unix:PATH"},
-		{"listen on a large port", "listen: ['127.0.0.1:65536']\n", `1:9: listen: "127.0.0.1:65536": want a port from 0 to 65535`, "addresses of the proxy: host:port or unix:PATH"},
-		{"listen with a leading zero", "listen: ['127.0.0.1:080']\n", `1:9: listen: "127.0.0.1:080": want a port from 0 to 65535`, "addresses of the proxy: host:port or unix:PATH"},
-		{"listen on no path", "listen: ['unix:']\n", "1:9: listen: unix: needs a path", "addresses of the proxy: host:port or unix:PATH"},
-		{"listen without an address", "listen: [{name: a}]\n", `1:9: listen: "": want host:port or unix:PATH`, "addresses of the proxy: host:port or unix:PATH"},
-		{"listen with an unknown key", "listen: [{adress: '127.0.0.1:1'}]\n", `1:9: listen: unknown key "adress"`, "addresses of the proxy: host:port or unix:PATH"},
-		{"listen with a later key", "listen: [{address: '127.0.0.1:1', tls: {}}]\n", "1:9: listen: tls is not supported by this version", "addresses of the proxy: host:port or unix:PATH"},
-		{"listen with a wide mode", "listen: [{address: 'unix:/s', mode: '1777'}]\n", `1:9: listen: mode: want permissions such as "0660"`, "addresses of the proxy: host:port or unix:PATH"},
-		{"listen with a mode in words", "listen: [{address: 'unix:/s', mode: rw}]\n", `1:9: listen: mode: want permissions such as "0660"`, "addresses of the proxy: host:port or unix:PATH"},
+		{"listen is no list", "listen: 127.0.0.1:1\n", "1:9: listen: want a list, not a string", listenHint},
+		{"listen on a number", "listen: [3128]\n", "1:10: listen[0]: want an address or a mapping with name and address", listenHint},
+		{"listen without a port", "listen: [127.0.0.1]\n", `1:10: listen[0]: "127.0.0.1": want host:port or unix:PATH`, listenHint},
+		{"listen on a large port", "listen: ['127.0.0.1:1', '127.0.0.1:65536']\n", `1:25: listen[1]: "127.0.0.1:65536": want a port from 0 to 65535`, listenHint},
+		{"listen with a leading zero", "listen: ['127.0.0.1:080']\n", `1:10: listen[0]: "127.0.0.1:080": want a port from 0 to 65535`, listenHint},
+		{"listen on no path", "listen: ['unix:']\n", "1:10: listen[0]: unix: needs a path", listenHint},
+		{"listen without an address", "listen: [{name: a}]\n", "1:10: listen[0]: needs an address", listenHint},
+		{"listen on an empty address", "listen: [{address: ''}]\n", `1:20: listen[0].address: "": want host:port or unix:PATH`, listenHint},
+		{"listen without a name", "listen: [{address: '127.0.0.1:1', name: ''}]\n", "1:41: listen[0].name: want a name", "of the listener, in records and metrics"},
+		{"listen with a number for a name", "listen: [{address: '127.0.0.1:1', name: 1.10}]\n", "1:41: listen[0].name: a number where text is wanted; quote it", "of the listener, in records and metrics"},
+		{"listen with an unknown key", "listen: [{adress: '127.0.0.1:1'}]\n", `1:11: unknown key "listen[0].adress"`, `did you mean "address"?`},
+		{"listen with a wide mode", "listen: [{address: 'unix:/s', mode: '1777'}]\n", `1:37: listen[0].mode: want permissions such as "0660"`, "permissions of a unix socket"},
+		{"listen with a mode in words", "listen: [{address: 'unix:/s', mode: rw}]\n", `1:37: listen[0].mode: want permissions such as "0660"`, "permissions of a unix socket"},
+		{"listen with the mode of a port", "listen: [{address: '127.0.0.1:1', mode: '0660'}]\n", "1:10: listen[0]: mode and group are of no use on 127.0.0.1:1", "only a unix socket has permissions"},
+		{"listen with the group of a port", "listen: [{address: '127.0.0.1:1', group: agents}]\n", "1:10: listen[0]: mode and group are of no use on 127.0.0.1:1", "only a unix socket has permissions"},
+		{"listen with no group", "listen: [{address: 'unix:/s', group: ''}]\n", "1:38: listen[0].group: want the name or the number of a group", "group of a unix socket, a name or a number"},
+		{"listen with a broken group", "listen: [{address: 'unix:/s', group: -1}]\n", "1:38: listen[0].group: want the name or the number of a group", "group of a unix socket, a name or a number"},
+		{"listen with an unknown protocol", "listen: [{address: '127.0.0.1:1', protocols: [http, socks4]}]\n", `1:46: listen[0].protocols: want some of http, socks5, not "socks4"`, "what is spoken: http, socks5, or both"},
+		{"listen with a protocol twice", "listen: [{address: '127.0.0.1:1', protocols: [http, http]}]\n", "1:46: listen[0].protocols: http stands there twice", "what is spoken: http, socks5, or both"},
+		{"listen without a protocol", "listen: [{address: '127.0.0.1:1', protocols: []}]\n", "1:46: listen[0].protocols: an empty list; leave the key out for http and socks5", "what is spoken: http, socks5, or both"},
+		{"listen with TLS without files", "listen: [{address: '127.0.0.1:1', tls: {}}]\n", "1:40: listen[0].tls: needs cert and key", "name both files"},
+		{"listen with TLS without a key", "listen: [{address: '127.0.0.1:1', tls: {cert: c}}]\n", "1:40: listen[0].tls: needs cert and key", "name both files"},
+		{"listen with TLS of no file", "listen: [{address: '127.0.0.1:1', tls: {cert: '', key: k}}]\n", "1:47: listen[0].tls.cert: want a path", "PEM file of the listener's certificate and those that it is signed by"},
+		{"listen with TLS and a typo", "listen: [{address: '127.0.0.1:1', tls: {cert: c, key: k, clientCa: a}}]\n", `1:58: unknown key "listen[0].tls.clientCa"`, `did you mean "clientCA"?`},
+		{"listen with TLS on", "listen: [{address: '127.0.0.1:1', tls: true}]\n", "1:40: listen[0].tls: want a mapping, not a boolean", "it has the keys cert, key, clientCA"},
+		{"listen with the balancers of a socket", "listen: [{address: 'unix:/s', proxyProtocol: [10.0.0.0/8]}]\n", "1:10: listen[0]: proxyProtocol is of no use on a unix socket", "list the networks of your load balancers on a TCP listener"},
+		{"listen with balancers in words", "listen: [{address: '127.0.0.1:1', proxyProtocol: [lb]}]\n", `1:50: listen[0].proxyProtocol: want a network such as 10.0.0.0/8, not "lb"`, "load balancers that say by the PROXY protocol who their clients are"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -319,7 +335,7 @@ func TestSettingsListenBeyondLoopback(t *testing.T) {
 		} {
 			err := load()
 			var ee *exitError
-			if refused && (!errors.As(err, &ee) || ee.hint != "set identity.allowAnonymous: true if everybody who reaches it may use it") || !refused && err != nil {
+			if refused && (!errors.As(err, &ee) || ee.hint != "add identity.tokens, or set identity.allowAnonymous: true if everybody who reaches it may use it") || !refused && err != nil {
 				t.Errorf("%s by %s: error %v, want refused %v", address, how, err, refused)
 			}
 		}
@@ -337,14 +353,14 @@ func TestSettingsListen(t *testing.T) {
 		text string
 		want []listenAddr
 	}{
-		{"listen: ['127.0.0.1:0']\n", []listenAddr{{"proxy", "127.0.0.1:0", 0o600}}},
-		{"listen: ['127.0.0.1:1', 'unix:/s']\n", []listenAddr{{"proxy", "127.0.0.1:1", 0o600}, {"proxy2", "unix:/s", 0o600}}},
-		{"listen: [{address: '127.0.0.1:1'}, {name: agents, address: 'unix:/s', mode: '0660'}]\n", []listenAddr{{"proxy", "127.0.0.1:1", 0o600}, {"agents", "unix:/s", 0o660}}},
-		{"listen: [{address: 'unix:/s', mode: 0660}]\n", []listenAddr{{"proxy", "unix:/s", 0o660}}},
-		{"listen: [{address: 'unix:/s', mode: 0o660}]\n", []listenAddr{{"proxy", "unix:/s", 0o660}}},
-		{"listen: []\n", []listenAddr{{"proxy", "127.0.0.1:3128", 0o600}}},
-		{"network: {proxyBind: '::1', proxyPort: 8080}\n", []listenAddr{{"proxy", "[::1]:8080", 0o600}}},
-		{"listen: ['127.0.0.1:1']\nnetwork: {proxyPort: 8080}\n", []listenAddr{{"proxy", "127.0.0.1:1", 0o600}}},
+		{"listen: ['127.0.0.1:0']\n", []listenAddr{{name: "proxy", address: "127.0.0.1:0", mode: 0o600}}},
+		{"listen: ['127.0.0.1:1', 'unix:/s']\n", []listenAddr{{name: "proxy", address: "127.0.0.1:1", mode: 0o600}, {name: "proxy2", address: "unix:/s", mode: 0o600}}},
+		{"listen: [{address: '127.0.0.1:1'}, {name: agents, address: 'unix:/s', mode: '0660'}]\n", []listenAddr{{name: "proxy", address: "127.0.0.1:1", mode: 0o600}, {name: "agents", address: "unix:/s", mode: 0o660}}},
+		{"listen: [{address: 'unix:/s', mode: 0660}]\n", []listenAddr{{name: "proxy", address: "unix:/s", mode: 0o660}}},
+		{"listen: [{address: 'unix:/s', mode: 0o660}]\n", []listenAddr{{name: "proxy", address: "unix:/s", mode: 0o660}}},
+		{"listen: []\n", []listenAddr{{name: "proxy", address: "127.0.0.1:3128", mode: 0o600}}},
+		{"network: {proxyBind: '::1', proxyPort: 8080}\n", []listenAddr{{name: "proxy", address: "[::1]:8080", mode: 0o600}}},
+		{"listen: ['127.0.0.1:1']\nnetwork: {proxyPort: 8080}\n", []listenAddr{{name: "proxy", address: "127.0.0.1:1", mode: 0o600}}},
 	}
 	for _, tt := range tests {
 		s, err := loadSettings(t, tt.text)
@@ -510,17 +526,18 @@ var changed = map[string]string{
 	"dns.servers": "[1.1.1.1, 'tls://9.9.9.9']", "dns.search": "[corp.test]", "dns.timeout": "1.5s",
 	"limits.connections": "9", "limits.perClient": "3", "limits.headBytes": "1000", "limits.headFields": "9", "limits.headTimeout": "1m30s", "limits.keepAliveIdle": "1s",
 	"limits.answer": "3s", "limits.idle": "2h", "limits.halfClose": "1m", "limits.lifetime": "24h", "limits.tunnelBytes": "2GiB", "limits.lookups": "1", "limits.responseHead": "5s",
-	"identity.allowAnonymous": "true", "log.format": "json", "log.level": "warn", "log.decisions": "'-'", "log.maxSize": "5MiB", "deny.message": "'ask: the #team'", "drain.delay": "1s", "drain.timeout": "0s",
+	"identity.allowAnonymous": "true", "identity.tokens": "[{name: ci, token: 0123456789abcdefg}]", "identity.peers": "[{uid: 7}]", "identity.certificates": "[{cn: a}]",
+	"identity.sources": "[{prefix: 10.0.0.0/8}]", "identity.listeners": "[{listener: proxy}]", "log.format": "json", "log.level": "warn", "log.decisions": "'-'", "log.maxSize": "5MiB", "deny.message": "'ask: the #team'", "drain.delay": "1s", "drain.timeout": "0s",
 }
 
-// TestSettingsRoundTrip: what config show prints is what the file takes. listen prints its names and is read otherwise.
+// TestSettingsRoundTrip: what config show prints is what the file takes. Lists of mappings print what matters of them.
 func TestSettingsRoundTrip(t *testing.T) {
 	decode := func(v value, text string) error {
 		n, err := tree.Parse("f.yaml", []byte(text+"\n"), 1000)
 		if err != nil {
 			return err
 		}
-		return decodeValue(v, n)
+		return decoder{"f.yaml"}.setting(setting{value: v}, "k", n)
 	}
 	var first, second settings
 	first.setDefaults()
@@ -536,7 +553,7 @@ func TestSettingsRoundTrip(t *testing.T) {
 		if printed == before {
 			t.Errorf("%s: %s is the default", k.path, printed)
 		}
-		if k.path == "listen" {
+		if _, isNode := k.value.(nodeValue); isNode {
 			continue
 		}
 		text := printed
@@ -552,7 +569,7 @@ func TestSettingsRoundTrip(t *testing.T) {
 			}
 		}
 	}
-	first.listen = nil
+	first.listen, first.identity = nil, identitySettings{}
 	if !reflect.DeepEqual(first, second) {
 		t.Errorf("the settings differ after a round trip:\n%+v\n%+v", first, second)
 	}

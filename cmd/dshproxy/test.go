@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/netip"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -49,23 +50,60 @@ func (a *app) testCommand() *cobra.Command {
 	return c
 }
 
-// policyCase is one case of a test file.
-type policyCase struct {
-	Name   string `yaml:"name"`
-	Target string `yaml:"target"`
-	Call   *struct {
-		Tool string         `yaml:"tool"`
-		Args map[string]any `yaml:"args"`
-		Cwd  string         `yaml:"cwd"`
-	} `yaml:"call"`
-	Resolve  []string          `yaml:"resolve"`
-	Agents   []string          `yaml:"agents"`
-	Env      map[string]string `yaml:"env"`
-	Platform string            `yaml:"platform"`
-	Expect   string            `yaml:"expect"`
-	Code     string            `yaml:"code"`
-	Rule     int               `yaml:"rule"` // 1-based
+// testFile is a file of cases, and policyCase one of them. The schema is made of these types and their tags.
+type testFile struct {
+	Cases casesList `yaml:"cases" need:"yes" doc:"The cases, each a target or a call with the verdict that it must get."`
 }
+
+type casesList []policyCase
+
+func (casesList) schema() map[string]any {
+	return map[string]any{"type": "array", "minItems": 1, "items": typeSchema(reflect.TypeFor[policyCase]())}
+}
+
+type policyCase struct {
+	Name     string            `yaml:"name" doc:"What the report calls the case."`
+	Target   string            `yaml:"target" doc:"Where a connection goes: a URL, host or host:port."`
+	Call     *toolCall         `yaml:"call" doc:"A tool call."`
+	Resolve  []string          `yaml:"resolve" doc:"The answer of DNS about the target."`
+	Agents   []string          `yaml:"agents" doc:"Who calls."`
+	Env      map[string]string `yaml:"env" doc:"Variables of the machine that judges a call."`
+	Platform platformWord      `yaml:"platform" doc:"Operating system of the machine that judges a call."`
+	Expect   verdictWord       `yaml:"expect" need:"yes" doc:"The verdict."`
+	Code     codeWord          `yaml:"code" doc:"The code of the verdict."`
+	Rule     ruleNumber        `yaml:"rule" doc:"The number of the rule that decides, as dshproxy rules counts."`
+}
+
+// constrain: a case has either a target or a call.
+func (policyCase) constrain(schema map[string]any) {
+	schema["oneOf"] = []any{map[string]any{"required": []string{"target"}}, map[string]any{"required": []string{"call"}}}
+}
+
+type toolCall struct {
+	Tool string         `yaml:"tool" need:"yes" doc:"The name of the tool."`
+	Args map[string]any `yaml:"args" doc:"Its arguments."`
+	Cwd  string         `yaml:"cwd" doc:"The absolute folder that relative paths start from."`
+}
+
+type platformWord string
+
+func (platformWord) schema() map[string]any { return map[string]any{"enum": rules.Platforms()} }
+
+type verdictWord string
+
+func verdictWords() []verdictWord { return []verdictWord{"allow", "deny", "ask", "passthrough"} }
+
+func (verdictWord) schema() map[string]any { return map[string]any{"enum": verdictWords()} }
+
+type codeWord string
+
+func (codeWord) schema() map[string]any {
+	return map[string]any{"type": "string", "pattern": "^[a-z_]+$"}
+}
+
+type ruleNumber int // 1-based
+
+func (ruleNumber) schema() map[string]any { return map[string]any{"type": "integer", "minimum": 1} }
 
 // caseResult is what became of a case. failure is empty when it passed.
 type caseResult struct{ file, name, failure string }
@@ -150,9 +188,7 @@ func readCases(file string) ([]policyCase, error) {
 	if _, err := tree.Parse(file, text, 1_000_000); err != nil {
 		return nil, err
 	}
-	var doc struct {
-		Cases []policyCase `yaml:"cases"`
-	}
+	var doc testFile
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(&doc); err != nil {
@@ -166,7 +202,7 @@ func readCases(file string) ([]policyCase, error) {
 
 // decideCase gives the verdict of a case, as check and explain do.
 func (a *app) decideCase(s *live.Snapshot, c policyCase, workspace string) (live.Verdict, error) {
-	if !slices.Contains([]string{"allow", "deny", "ask", "passthrough"}, c.Expect) {
+	if !slices.Contains(verdictWords(), c.Expect) {
 		return live.Verdict{}, fmt.Errorf("expect is allow, deny, ask or passthrough, not %q", c.Expect)
 	}
 	if (c.Call == nil) == (c.Target == "") {
@@ -180,7 +216,7 @@ func (a *app) decideCase(s *live.Snapshot, c policyCase, workspace string) (live
 		if err != nil {
 			return live.Verdict{}, fmt.Errorf("args: %w", err)
 		}
-		f := checkFlags{tool: c.Call.Tool, args: string(args), cwd: c.Call.Cwd, platform: c.Platform, agents: c.Agents}
+		f := checkFlags{tool: c.Call.Tool, args: string(args), cwd: c.Call.Cwd, platform: string(c.Platform), agents: c.Agents}
 		for k, v := range c.Env {
 			f.env = append(f.env, k+"="+v)
 		}
@@ -218,13 +254,13 @@ func (a *app) decideCase(s *live.Snapshot, c policyCase, workspace string) (live
 func (c *policyCase) differs(v *live.Verdict) string {
 	got := checkJSON(v)
 	var out []string
-	if got.Action != c.Expect {
+	if got.Action != string(c.Expect) {
 		out = append(out, fmt.Sprintf("want %s, got %s", c.Expect, got.Action))
 	}
-	if c.Code != "" && got.Code != c.Code {
+	if c.Code != "" && got.Code != string(c.Code) {
 		out = append(out, fmt.Sprintf("want code %s, got %s", c.Code, got.Code))
 	}
-	if c.Rule != 0 && (!v.Rule.Valid() || v.Rule.Index+1 != c.Rule) {
+	if c.Rule != 0 && (!v.Rule.Valid() || v.Rule.Index+1 != int(c.Rule)) {
 		out = append(out, fmt.Sprintf("want rule %d", c.Rule))
 	}
 	if len(out) == 0 {

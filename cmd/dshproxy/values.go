@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -13,15 +12,13 @@ import (
 	"time"
 
 	"dshproxy/netrule"
-	"dshproxy/rules/tree"
-
-	"gopkg.in/yaml.v3"
 )
 
-// value reads and prints one setting.
+// value reads and prints one setting, and tells editors what it takes.
 type value interface {
 	set(text string) error
 	String() string
+	schema() map[string]any
 }
 
 // lister is a value that a list can set.
@@ -201,17 +198,25 @@ func (v *prefixesValue) set(s string) error {
 func (v *prefixesValue) setList(items []string) error {
 	var out []netip.Prefix
 	for _, s := range items {
-		p, err := netip.ParsePrefix(s)
+		p, err := parsePrefix(s)
 		if err != nil {
-			return fmt.Errorf("want a network such as 10.0.0.0/8, not %q", s)
-		}
-		if p.Masked() != p {
-			return fmt.Errorf("%s has bits below its length; write %s", p, p.Masked())
+			return err
 		}
 		out = append(out, p)
 	}
 	*v = out
 	return nil
+}
+
+func parsePrefix(s string) (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(s)
+	switch {
+	case err != nil:
+		return p, fmt.Errorf("want a network such as 10.0.0.0/8, not %q", s)
+	case p.Masked() != p:
+		return p, fmt.Errorf("%s has bits below its length; write %s", p, p.Masked())
+	}
+	return p, nil
 }
 
 func (v *prefixesValue) String() string {
@@ -221,6 +226,62 @@ func (v *prefixesValue) String() string {
 	}
 	return "[" + strings.Join(out, ", ") + "]"
 }
+
+// prefixValue is one network.
+type prefixValue netip.Prefix
+
+func (v *prefixValue) set(s string) error {
+	p, err := parsePrefix(s)
+	if err == nil {
+		*v = prefixValue(p)
+	}
+	return err
+}
+func (v *prefixValue) String() string { return netip.Prefix(*v).String() }
+
+// timeValue is a moment, with its time zone.
+type timeValue time.Time
+
+func (v *timeValue) set(s string) error {
+	t, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return errors.New("want a time such as 2027-01-31T18:00:00Z")
+	}
+	*v = timeValue(t)
+	return nil
+}
+func (v *timeValue) String() string { return time.Time(*v).Format(time.RFC3339) }
+
+// pathValue is a file or folder; a relative one is beside the settings file.
+type pathValue struct {
+	field *string
+	dir   string
+}
+
+func (v *pathValue) set(s string) error {
+	if s == "" {
+		return errors.New("want a path")
+	}
+	if !filepath.IsAbs(s) {
+		s = filepath.Join(v.dir, s)
+	}
+	*v.field = s
+	return nil
+}
+func (v *pathValue) String() string { return *v.field }
+
+// namesValue is a list of names that has at least one.
+type namesValue []string
+
+func (v *namesValue) set(s string) error { return v.setList([]string{s}) }
+func (v *namesValue) setList(items []string) error {
+	if len(items) == 0 {
+		return errors.New("an empty list; leave the key out instead")
+	}
+	*v = items
+	return nil
+}
+func (v *namesValue) String() string { return "[" + strings.Join(*v, ", ") + "]" }
 
 type portsValue []netrule.PortRange
 
@@ -254,110 +315,6 @@ func (v *portsValue) String() string {
 		out = append(out, r.String())
 	}
 	return "[" + strings.Join(out, ", ") + "]"
-}
-
-type listenValue []listenAddr
-
-func (v *listenValue) set(s string) error { return v.setList(strings.Split(s, ",")) }
-
-func (v *listenValue) setList(items []string) error {
-	var out []listenAddr
-	for i, s := range items {
-		if err := checkListen(s); err != nil {
-			return err
-		}
-		name := "proxy"
-		if i > 0 {
-			name = fmt.Sprintf("proxy%d", i+1)
-		}
-		out = append(out, listenAddr{name, s, 0o600})
-	}
-	*v = out
-	return nil
-}
-
-// decode reads a list whose items are addresses or mappings.
-func (v *listenValue) decode(r tree.Value) error {
-	if r.Kind != tree.List {
-		return errors.New("want a list of addresses")
-	}
-	var out []listenAddr
-	for i, n := range r.Node.Content {
-		l := listenAddr{name: "proxy", mode: 0o600}
-		if i > 0 {
-			l.name = fmt.Sprintf("proxy%d", i+1)
-		}
-		item := tree.Resolve(n)
-		switch item.Kind {
-		case tree.String:
-			l.address = item.Text
-		case tree.Map:
-			if err := l.decode(item.Node); err != nil {
-				return err
-			}
-		default:
-			return errors.New("want an address or a mapping with name and address")
-		}
-		if err := checkListen(l.address); err != nil {
-			return err
-		}
-		out = append(out, l)
-	}
-	*v = out
-	return nil
-}
-
-func (l *listenAddr) decode(m *yaml.Node) error {
-	for i := 0; i+1 < len(m.Content); i += 2 {
-		key, item := tree.KeyText(tree.Deref(m.Content[i])), tree.Resolve(m.Content[i+1])
-		switch key {
-		case "name":
-			l.name = item.Text
-		case "address":
-			l.address = item.Text
-		case "mode":
-			text := item.Text
-			if item.Kind == tree.Number {
-				text = strings.TrimPrefix(item.Node.Value, "0o") // as written: 0660 and 0o660 mean the same here
-			}
-			mode, err := strconv.ParseUint(text, 8, 32)
-			if err != nil || mode > 0o777 {
-				return errors.New("mode: want permissions such as \"0660\"")
-			}
-			l.mode = fs.FileMode(mode)
-		case "group", "protocols", "tls", "proxyProtocol":
-			return fmt.Errorf("%s is not supported by this version", key)
-		default:
-			return fmt.Errorf("unknown key %q", key)
-		}
-	}
-	return nil
-}
-
-func (v *listenValue) String() string {
-	var out []string
-	for _, l := range *v {
-		out = append(out, l.name+"="+l.address)
-	}
-	return "[" + strings.Join(out, ", ") + "]"
-}
-
-// checkListen tests the shape of an address to listen on.
-func checkListen(s string) error {
-	if path, ok := strings.CutPrefix(s, "unix:"); ok {
-		if path == "" {
-			return errors.New("unix: needs a path")
-		}
-		return nil
-	}
-	_, port, err := splitHostPort(s)
-	if err != nil {
-		return fmt.Errorf("%q: want host:port or unix:PATH", s)
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
-		return fmt.Errorf("%q: want a port from 0 to 65535", s)
-	}
-	return nil
 }
 
 func splitHostPort(s string) (host, port string, err error) { return net.SplitHostPort(s) }
