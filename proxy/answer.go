@@ -77,6 +77,7 @@ type refusal struct {
 	rcode    string
 	json     bool
 	head     bool // the request was HEAD: no body
+	keep     bool // the connection goes on
 }
 
 // voice is how much a listener tells, and in which words.
@@ -121,6 +122,8 @@ func (r *refusal) append(b []byte, v *voice) []byte {
 	b = append(append(append(b, "Content-Type: "...), kind...), crlf...)
 	b = append(b, "X-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n"...)
 	switch status {
+	case 407:
+		b = append(b, "Proxy-Authenticate: Basic realm=\"dshproxy\", charset=\"UTF-8\"\r\n"...)
 	case 405:
 		b = append(b, "Allow: CONNECT, GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS\r\n"...)
 	case 429, 503:
@@ -128,7 +131,10 @@ func (r *refusal) append(b []byte, v *voice) []byte {
 	}
 	b = append(b, "Content-Length: "...)
 	b = strconv.AppendInt(b, int64(len(body)), 10)
-	b = append(b, "\r\nConnection: close\r\n\r\n"...)
+	if !r.keep {
+		b = append(b, "\r\nConnection: close"...)
+	}
+	b = append(b, "\r\n\r\n"...)
 	if !r.head {
 		b = append(b, body...)
 	}
@@ -206,8 +212,18 @@ func (r *refusal) summary(target string) string {
 		return "too many connections of this client"
 	case netrule.CodeServerLimit:
 		return "too many connections"
-	case netrule.CodeDraining, netrule.CodeStopped:
+	case netrule.CodeDraining:
 		return "shutting down"
+	case netrule.CodeStopped:
+		return "stopped by the operator"
+	case netrule.CodeAuthRequired:
+		return "credentials for this proxy are missing or wrong"
+	case netrule.CodeUpstreamTarget:
+		return target + " is an upstream proxy of this one"
+	case netrule.CodeInternalName:
+		return target + " is a name of an internal network, which a rule must spell out"
+	case netrule.CodeUpstreamProxyError:
+		return "the upstream proxy did not reach " + target
 	default:
 		if r.why != "" {
 			return r.why

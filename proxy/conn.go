@@ -15,17 +15,20 @@ import (
 
 	"dshproxy/netrule"
 	"dshproxy/proxy/decisionlog"
+	"dshproxy/proxy/identity"
 	"dshproxy/upstream"
 )
 
 // conn is one client connection. Its owner goroutine reads every byte of it, until it ends or becomes a tunnel.
 type conn struct {
-	srv       *Server
-	nc        net.Conn
-	listener  string
-	voice     *voice
-	clientKey string
-	client    *client
+	party
+	srv    *Server
+	nc     net.Conn // of the owner goroutine alone: TLS may take the place of raw
+	raw    net.Conn
+	early  []byte // of it, read before the first byte of a request
+	facts  identity.Facts
+	client *client
+	inside *inside // a tunnel that the connection serves requests in
 
 	in      reader
 	out     []byte // scratch for what is written
@@ -35,12 +38,20 @@ type conn struct {
 	origins []*originConn
 	idle    atomic.Bool // waits for the first byte of a head
 	handed  bool        // the tunnel owns the connection now
+
+	speaksSOCKS bool
+	hint        string // for the record
 }
 
 // serve reads requests until the connection ends.
 func (c *conn) serve() {
 	defer c.finish()
+	if !c.greet() {
+		return
+	}
 	c.in.init(c.nc, c.srv.pools, c.srv.Limits.HeadBytes, &c.srv.budget)
+	c.in.preload(c.early)
+	c.early = nil
 	for first := true; ; first = false {
 		n, err := c.readHead(first)
 		if err != nil {
@@ -89,7 +100,7 @@ func (c *conn) finish() {
 // wakeIdle ends the wait for a first byte, for a shutdown.
 func (c *conn) wakeIdle() {
 	if c.idle.Load() {
-		_ = c.nc.SetReadDeadline(time.Unix(1, 0)) // an error means that it is closed already
+		_ = c.raw.SetReadDeadline(time.Unix(1, 0)) // an error means that it is closed already
 	}
 }
 
@@ -147,24 +158,31 @@ func (c *conn) readHead(first bool) (int, error) {
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// notHTTP turns other protocols away by their first byte: TLS to a plain port, and SOCKS.
+// notHTTP serves SOCKS5, and turns other protocols away by their first byte: TLS to a plain listener, SOCKS4, and what the
+// listener leaves out.
 func (c *conn) notHTTP() bool {
-	switch c.in.bytes()[0] {
-	case 0x16:
+	first := c.in.bytes()[0]
+	switch {
+	case first == socksVersion && !c.front.NoSOCKS:
+		c.socks()
+		return true
+	case first == recordHandshake:
 		// Alert: fatal, unexpected_message. The user wrote https:// in HTTPS_PROXY.
 		_, _ = c.nc.Write([]byte{0x15, 3, 1, 0, 2, 2, 10})
-		c.srv.Log.Warn("a client speaks TLS to this plain listener; write http:// in HTTPS_PROXY", "listener", c.listener, "client", c.clientKey)
-	case 0x04, 0x05:
-		reply := []byte{5, 0xff} // no acceptable method
-		if c.in.bytes()[0] == 4 {
-			reply = []byte{0, 91, 0, 0, 0, 0, 0, 0}
-		}
-		_, _ = c.nc.Write(reply)
-		c.srv.Log.Warn("a client speaks SOCKS to this listener, which serves HTTP", "listener", c.listener, "client", c.clientKey)
+		c.srv.Log.Warn("a client speaks TLS to this plain listener; write http:// in HTTPS_PROXY", "listener", c.front.name, "client", c.key)
+	case first == 4:
+		_, _ = c.nc.Write([]byte{0, 91, 0, 0, 0, 0, 0, 0})
+		c.srv.Log.Warn("a client speaks SOCKS4; SOCKS5 is served here", "listener", c.front.name, "client", c.key)
+	case first == socksVersion:
+		_, _ = c.nc.Write([]byte{socksVersion, methodNoneGood})
+		c.srv.Log.Warn("a client speaks SOCKS to this listener, which serves HTTP", "listener", c.front.name, "client", c.key)
+	case c.front.NoHTTP:
+		c.srv.Log.Warn("a client speaks HTTP to this listener, which serves SOCKS5", "listener", c.front.name, "client", c.key)
 	default:
 		return false
 	}
-	c.record = decisionlog.Decision{Code: netrule.CodeBadRequest, Outcome: outcomeRefused, Protocol: "unknown"}
+	c.record = c.blank()
+	c.record.Code, c.record.Outcome, c.record.Protocol = netrule.CodeBadRequest, outcomeRefused, "unknown"
 	c.observe()
 	c.linger()
 	return true
@@ -186,28 +204,52 @@ func (c *conn) handle(n int) bool {
 		c.refuseHead(err)
 		return false
 	}
-	if c.srv.draining.Load() {
-		c.refuse("unknown", &refusal{code: netrule.CodeDraining})
+	if code, shut := c.srv.shut(); shut {
+		c.refuse("unknown", &refusal{code: code})
 		return false
 	}
 	c.in.discard(n)
-	if string(c.head.method) == "CONNECT" {
-		c.connect()
+	if c.inside == nil {
+		if code, ok := c.identify(c.credential()); !ok {
+			return c.unidentified(code)
+		}
+	}
+	if string(c.head.method) != "CONNECT" {
+		return c.forward()
+	}
+	if c.inside != nil {
+		c.refuse("http", &refusal{code: netrule.CodeBadRequest, target: c.inside.target, why: "CONNECT inside a tunnel"})
 		return false
 	}
-	return c.forward()
+	c.connect()
+	return false
 }
 
-// admit asks the gate and dials. On a refusal or failure the answer has been written and the result is false.
+// unidentified answers a client that did not prove who it is, and reports whether the connection goes on: a challenge to a
+// request without body keeps it, for the same request with credentials.
+func (c *conn) unidentified(code netrule.Code) bool {
+	keep := code == netrule.CodeAuthRequired && c.head.framing == noBody && !c.head.close && len(c.in.bytes()) == 0
+	c.record = c.blank()
+	c.record.Protocol, c.record.Code, c.record.Outcome = "unknown", code, outcomeRefused
+	c.sendRefusal(&refusal{code: code, keep: keep})
+	return keep
+}
+
+// admit asks the gate. On a refusal or failure the answer has been written and the result is false.
 func (c *conn) admit(protocol string, q netrule.Query) (a Admission, ok bool) {
 	ctx := c.srv.base
-	if !q.Target.IsLiteral() && !q.Target.IsLocalhost() { // a lookup may take its time
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, c.srv.Limits.Answer)
-		defer cancel()
-		defer c.watch(cancel)()
+	if c.inside != nil {
+		fl := c.inside.tunnel.fl
+		a = c.srv.Gate.AdmitAt(q, fl.workspace, fl.dest, fl.dialed)
+	} else {
+		if !q.Target.IsLiteral() && !q.Target.IsLocalhost() { // a lookup may take its time
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, c.srv.Limits.Answer)
+			defer cancel()
+			defer c.watch(cancel)()
+		}
+		a = c.srv.Gate.Admit(ctx, q, c.who.Workspace, c.client)
 	}
-	a = c.srv.Gate.Admit(ctx, q, "", c.client)
 	c.describe(protocol, q.Target, &a)
 	if !a.OK {
 		c.refuseAdmission(q.Target, &a)
@@ -224,10 +266,16 @@ const (
 
 // describe fills the record of a request that was judged.
 func (c *conn) describe(protocol string, t netrule.Target, a *Admission) {
-	c.record = decisionlog.Decision{
-		Protocol: protocol, Target: t, Judged: a.Judged, Decision: a.Decision, Code: a.Code, Outcome: outcomeOK,
-		LookedUp: a.LookedUp, DNS: a.DNS, Decide: a.Decided,
+	c.record = c.blank()
+	c.record.Protocol, c.record.Target, c.record.Judged, c.record.Decision, c.record.Code, c.record.Outcome = protocol, t, a.Judged, a.Decision, a.Code, outcomeOK
+	c.record.LookedUp, c.record.DNS, c.record.Decide = a.LookedUp, a.DNS, a.Decided
+	if p := a.Dest.Parent(); p != nil {
+		c.record.Upstream, c.record.Delegated = p.String(), a.Dest.IsNamed()
 	}
+	if c.inside != nil {
+		c.record.Stage = stageTunnel
+	}
+	c.record.Cause = c.hint
 	if a.Cause != nil {
 		c.record.Cause = a.Cause.Error()
 	}
@@ -246,13 +294,18 @@ func (c *conn) refuseAdmission(t netrule.Target, a *Admission) {
 
 // refuse answers a request that no policy was asked about.
 func (c *conn) refuse(protocol string, r *refusal) {
-	c.record = decisionlog.Decision{Protocol: protocol, Target: r.target, Code: r.code, Outcome: outcomeRefused, Cause: r.why}
+	c.record = c.blank()
+	c.record.Protocol, c.record.Target, c.record.Code, c.record.Outcome, c.record.Cause = protocol, r.target, r.code, outcomeRefused, r.why
+	if c.inside != nil {
+		c.record.Stage, c.record.ID = stageTunnel, c.inside.tunnel.fl.id
+	}
 	c.sendRefusal(r)
 }
 
 // badTarget answers a target that no parser of the wire accepts: before any policy, lookup or dial.
 func (c *conn) badTarget(protocol string, err error) {
-	c.record = decisionlog.Decision{Protocol: protocol, RawTarget: authorityOf(string(c.head.target)), Code: netrule.CodeBadTarget, Outcome: outcomeRefused}
+	c.record = c.blank()
+	c.record.Protocol, c.record.RawTarget, c.record.Code, c.record.Outcome = protocol, authorityOf(string(c.head.target)), netrule.CodeBadTarget, outcomeRefused
 	var te *netrule.TargetError
 	if errors.As(err, &te) {
 		c.record.Cause = te.Why
@@ -273,7 +326,7 @@ func (c *conn) sendRefusal(r *refusal) {
 func (c *conn) observe() {
 	now := time.Now()
 	r := &c.record
-	r.Time, r.Listener, r.Client = now, c.listener, c.clientKey
+	r.Time = now
 	if r.ID == "" {
 		r.ID = newID(now)
 	}
@@ -288,8 +341,17 @@ func (c *conn) answer(r *refusal) {
 		r.id = newID(time.Now())
 	}
 	_ = c.nc.SetWriteDeadline(time.Now().Add(lingerFor))
-	c.out = r.append(c.out[:0], c.voice)
-	if _, err := c.nc.Write(c.out); err == nil {
+	if c.speaksSOCKS {
+		c.out = append(c.out[:0], socksReply(r.code)...)
+	} else {
+		c.out = r.append(c.out[:0], c.front.voice)
+	}
+	_, err := c.nc.Write(c.out)
+	switch {
+	case err != nil:
+	case r.keep:
+		_ = c.nc.SetWriteDeadline(time.Time{}) // a closed connection shows itself in the next read
+	default:
 		c.linger()
 	}
 }
@@ -302,20 +364,8 @@ const (
 // linger half-closes and reads what still comes, within bounds: a close with unread bytes would be a reset, which
 // destroys the answer before it is read (RFC 9112 §9.6). The bytes are never parsed.
 func (c *conn) linger() {
-	half, ok := c.nc.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		return
-	}
-	_ = c.nc.SetReadDeadline(time.Now().Add(lingerFor))
-	buf := c.srv.pools.small.Get().(*[]byte)
-	defer c.srv.pools.small.Put(buf)
-	for total := 0; total < lingerBytes; {
-		n, err := c.nc.Read(*buf)
-		total += n
-		if err != nil {
-			return
-		}
-	}
+	_ = c.nc.SetReadDeadline(time.Now().Add(lingerFor)) // a closed connection has nothing to say any more
+	drain(c.nc, c.srv.pools)
 }
 
 // turnAway answers a connection that got no slot, after its first bytes: some clients retry at once when they are
@@ -346,63 +396,101 @@ func authorityOf(raw string) string {
 // turnAwayAtOnce answers without waiting for a byte, for a client that holds all that it may.
 func (c *conn) turnAwayAtOnce(code netrule.Code) {
 	defer c.nc.Close()
-	c.record = decisionlog.Decision{Protocol: "unknown", Code: code, Outcome: outcomeRefused}
+	c.record = c.blank()
+	c.record.Protocol, c.record.Code, c.record.Outcome = "unknown", code, outcomeRefused
 	c.observe()
 	_ = c.nc.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
 	r := refusal{code: code, id: c.record.ID}
-	_, _ = c.nc.Write(r.append(nil, c.voice)) // it may not arrive; the limit is the client's own
+	_, _ = c.nc.Write(r.append(nil, c.front.voice)) // it may not arrive; the limit is the client's own
+}
+
+// link is a connection to where a client is going.
+type link struct {
+	c     net.Conn
+	early []byte         // came behind the answer of a parent, and goes first
+	addr  netip.AddrPort // invalid where a parent has resolved the name
+	// parent is set where the connection ends at it and takes requests in absolute-form.
+	parent *upstream.Parent
 }
 
 // dial connects to an admitted destination. On failure the answer has been written.
-func (c *conn) dial(a *Admission, t netrule.Target) (*net.TCPConn, netip.AddrPort, bool) {
+func (c *conn) dial(a *Admission, q netrule.Query) (link, bool) {
 	ctx, cancel := context.WithTimeout(c.srv.base, max(c.srv.Limits.Answer-a.DNS, 0))
 	defer cancel()
 	defer c.watch(cancel)()
 	start := time.Now()
-	up, addr, code, err := c.dialWithin(ctx, a)
+	l, code, err := c.dialWithin(ctx, a, q.Target.Scheme == netrule.SchemeHTTP)
 	c.record.DialTried, c.record.Dial = true, time.Since(start)
-	if err == nil && !c.stillAllowed(a, t, addr) {
-		up.Close()
+	if err == nil && !c.srv.Gate.isCurrent(a.Policy, a.Workspace) && !c.srv.Gate.StillAllowed(q, a.Dest, l.addr, a.Workspace) {
+		// A reload came between, in the time that lookup and dial took.
+		l.c.Close()
 		code, err = netrule.CodeRevoked, errRevoked
 	}
 	if err == nil {
-		c.record.Dialed = addr
-		return up, addr, true
+		c.record.Dialed = l.addr
+		return l, true
 	}
 	c.record.Code, c.record.Outcome, c.record.Cause = code, outcomeFailed, err.Error()
 	if status := wireOf(code).status; status < 500 || code == netrule.CodeLoop {
 		c.record.Outcome = outcomeRefused
 	}
-	c.sendRefusal(&refusal{code: code, target: t, decision: a.Decision})
-	return nil, netip.AddrPort{}, false
+	c.sendRefusal(&refusal{code: code, target: q.Target, decision: a.Decision})
+	return link{}, false
 }
 
 var errRevoked = errors.New("the rules have changed since")
 
-// stillAllowed looks once more after the time that lookup and dial took: a reload may have come between.
-func (c *conn) stillAllowed(a *Admission, t netrule.Target, addr netip.AddrPort) bool {
-	g := c.srv.Gate
-	return g.isCurrent(a.Policy, "") || g.StillAllowed(netrule.Query{Target: t}, addr.Addr(), "")
-}
-
-func (c *conn) dialWithin(ctx context.Context, a *Admission) (*net.TCPConn, netip.AddrPort, netrule.Code, error) {
+// dialWithin dials under the limit of the client. plain says that the request is one in clear, which a parent that speaks
+// HTTP takes in absolute-form where it resolves the name.
+func (c *conn) dialWithin(ctx context.Context, a *Admission, plain bool) (link, netrule.Code, error) {
 	if !c.client.enterDial(ctx) {
-		return nil, netip.AddrPort{}, netrule.CodeClientLimit, errors.New("too many dials of this client")
+		return link{}, netrule.CodeClientLimit, errors.New("too many dials of this client")
 	}
 	defer c.client.leaveDial()
-	up, addr, err := c.srv.Dialer.Dial(ctx, a.Dest)
-	if err != nil {
-		return nil, addr, dialCode(err), err
+	var l link
+	var err error
+	switch p := a.Dest.Parent(); {
+	case p == nil:
+		var tcp *net.TCPConn
+		if tcp, l.addr, err = c.srv.Dialer.Dial(ctx, a.Dest); err == nil {
+			l.c = tcp
+		}
+	case plain && a.Dest.IsNamed() && p.IsHTTP() && c.inside == nil:
+		l.parent = p
+		l.c, _, err = c.srv.Dialer.DialParent(ctx, p)
+	default:
+		l.c, l.early, l.addr, err = c.srv.Dialer.DialThrough(ctx, a.Dest)
 	}
-	return up, addr, a.Code, nil
+	if err != nil {
+		return link{}, dialCode(err), err
+	}
+	return l, a.Code, nil
+}
+
+// dialAgain connects to the address of a tunnel once more, for inspected TLS.
+func (s *Server) dialAgain(ctx context.Context, f *flight) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.Limits.Answer)
+	defer cancel()
+	if f.dest.Parent() != nil {
+		c, _, _, err := s.Dialer.DialThrough(ctx, f.dest)
+		return c, err
+	}
+	c, _, err := s.Dialer.Dial(ctx, f.dest.At(f.dialed))
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // dialCode tells what went wrong with a connection attempt.
 func dialCode(err error) netrule.Code {
 	var ne net.Error
+	var pe *upstream.ParentError
 	switch {
 	case errors.Is(err, errOwnListener):
 		return netrule.CodeLoop
+	case errors.As(err, &pe):
+		return netrule.CodeUpstreamProxyError
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return netrule.CodeConnectionRefused
 	case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.EADDRNOTAVAIL):

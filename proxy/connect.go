@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"net/netip"
 	"time"
 
 	"dshproxy/netrule"
@@ -30,17 +29,17 @@ func (c *conn) connect() {
 	if c.loops(target) {
 		return
 	}
-	q := netrule.Query{Target: target}
+	q := c.query(target)
 	a, ok := c.admit("connect", q)
 	if !ok {
 		return
 	}
-	up, addr, ok := c.dial(&a, target)
+	l, ok := c.dial(&a, q)
 	if !ok {
 		return
 	}
 	c.observe()
-	c.tunnel(up, established, nil, q, addr, a.Policy)
+	c.tunnel(l, established, q, &a)
 }
 
 // loops refuses a request that has passed through this process already, or through too many proxies.
@@ -72,13 +71,23 @@ func authorityMismatch(h *requestHead, t netrule.Target) string {
 }
 
 // tunnel says so to the client, hands both connections to two goroutines and returns: the stack that the dial has grown
-// is not held.
-func (c *conn) tunnel(up *originStream, head, early []byte, q netrule.Query, addr netip.AddrPort, policy *netrule.Policy) {
-	t := &tunnel{srv: c.srv, client: c.nc, target: up, slot: c.client}
-	t.fl = &flight{id: c.record.ID, listener: c.listener, query: q, dialed: addr, policy: policy, start: time.Now(), tunnel: true, end: t.close}
-	t.fl.keepAlive = func() { setKeepAlive(c.nc, up) }
-	t.toTarget = bytes.Clone(c.in.bytes())
-	t.toClient, t.headLen = append(bytes.Clone(head), early...), len(head)
-	c.handed = true
+// is not held. What the client sends first is looked at.
+func (c *conn) tunnel(l link, head []byte, q netrule.Query, a *Admission) {
+	t := c.newTunnel(l, head, q, a)
+	t.open = true
 	t.start()
+}
+
+// newTunnel makes a tunnel of both connections, which it owns from now on.
+func (c *conn) newTunnel(l link, head []byte, q netrule.Query, a *Admission) *tunnel {
+	t := &tunnel{party: c.party, srv: c.srv, client: c.nc, target: l.c, slot: c.client}
+	t.fl = &flight{
+		party: c.party, id: c.record.ID, protocol: c.record.Protocol, query: q, workspace: a.Workspace, dest: a.Dest, dialed: l.addr, policy: a.Policy,
+		start: time.Now(), tunnel: true, end: t.close,
+	}
+	t.fl.keepAlive = func() { setKeepAlive(t.client, t.target) }
+	t.toTarget = bytes.Clone(c.in.bytes())
+	t.toClient, t.headLen = append(bytes.Clone(head), l.early...), len(head)
+	c.handed = true
+	return t
 }

@@ -4,22 +4,26 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"dshproxy/netrule"
 	"dshproxy/proxy/decisionlog"
+	"dshproxy/proxy/identity"
+	"dshproxy/upstream"
 )
 
 // flight is a connection that carries bytes: a tunnel, an upgrade or a forwarded exchange. It is swept for idleness by
 // the clock, and judged again on every reload.
 type flight struct {
+	party
 	id        string
-	listener  string
-	query     netrule.Query
+	protocol  string
 	workspace string
-	dialed    netip.AddrPort
+	dest      upstream.Destination
+	dialed    netip.AddrPort  // invalid where a parent has resolved the name
 	policy    *netrule.Policy // that admitted it
 	start     time.Time
 	tunnel    bool // has a lifetime and a byte limit, and a close record
@@ -33,8 +37,10 @@ type flight struct {
 	in, out atomic.Int64 // bytes from and to the client
 	half    atomic.Bool  // one side has ended
 
-	end  func() // closes both sides; called by stop, under mu, and never once the flight is over
-	mu   sync.Mutex
+	end   func() // closes both sides; called by stop, under mu, and never once the flight is over
+	mu    sync.Mutex
+	query netrule.Query  // what is judged again; guarded by mu
+	sni   netrule.Target // another name that its TLS was admitted for
 	why  string // set by the first to end it
 	by   string
 	code netrule.Code // of stop
@@ -43,6 +49,60 @@ type flight struct {
 
 // touch notes bytes.
 func (f *flight) touch() { f.last.Store(time.Now().UnixNano()) }
+
+// current gives what the flight is judged by now.
+func (f *flight) current() netrule.Query {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.query
+}
+
+// seen notes what a tunnel has turned out to carry, and the name that its TLS is for.
+func (f *flight) seen(scheme netrule.Scheme, name netrule.Target) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.query.Target.Scheme = scheme
+	if name.Host != f.query.Target.Host {
+		f.sni = name
+	}
+}
+
+// name gives the target that the flight's TLS is for.
+func (f *flight) name() netrule.Target {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sni.Host != "" {
+		return f.sni
+	}
+	return f.query.Target
+}
+
+// renew tells who the client is now. One who cannot be told any more is unknown.
+func (f *flight) renew(book *identity.Book, now time.Time) (changed bool) {
+	if !f.proved {
+		return false
+	}
+	who, ok := book.Renew(f.who, now)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	agents := who.Agents
+	if !ok {
+		agents = nil
+	}
+	changed = !slices.Equal(agents, f.query.Agents)
+	f.query.Agents = agents
+	return changed
+}
+
+// allowed judges the flight by the rules of now: its target and the name in its TLS, at the address that it has.
+func (f *flight) allowed(g *Gate) bool {
+	q := f.current()
+	if !g.StillAllowed(q, f.dest, f.dialed, f.workspace) {
+		return false
+	}
+	name := f.name()
+	return name.Host == q.Target.Host || g.StillAllowed(netrule.Query{Target: name, Agents: q.Agents}, f.dest, f.dialed, f.workspace)
+}
 
 // note says who ended the flight and why; the first to say so is right.
 func (f *flight) note(by, why string) {
@@ -97,7 +157,7 @@ type flights struct{ tracked[*flight] }
 func (fs *flights) launch(f *flight, g *Gate) {
 	f.last.Store(f.start.UnixNano())
 	fs.add(f)
-	if !g.isCurrent(f.policy, f.workspace) && !g.StillAllowed(f.query, f.dialed.Addr(), f.workspace) {
+	if !g.isCurrent(f.policy, f.workspace) && !f.allowed(g) {
 		f.stop(netrule.CodeRevoked)
 	}
 }
@@ -137,13 +197,23 @@ func (fs *flights) sweep(now time.Time, l *Limits) {
 // rejudgeSlice is how many flights are judged before others get their turn.
 const rejudgeSlice = 256
 
-// rejudge ends what the policy of now no longer allows.
-func (fs *flights) rejudge(g *Gate) {
+// rejudge ends what the rules and identities of now no longer allow.
+func (fs *flights) rejudge(g *Gate, book *identity.Book, now time.Time) {
 	for i, f := range fs.snapshot() {
 		if i%rejudgeSlice == rejudgeSlice-1 {
 			runtime.Gosched()
 		}
-		if !g.StillAllowed(f.query, f.dialed.Addr(), f.workspace) {
+		f.renew(book, now)
+		if !f.allowed(g) {
+			f.stop(netrule.CodeRevoked)
+		}
+	}
+}
+
+// expire judges again what was admitted for an identity that has changed since.
+func (fs *flights) expire(g *Gate, book *identity.Book, now time.Time) {
+	for _, f := range fs.snapshot() {
+		if f.renew(book, now) && !f.allowed(g) {
 			f.stop(netrule.CodeRevoked)
 		}
 	}
@@ -155,7 +225,7 @@ func (f *flight) land(now time.Time) decisionlog.Close {
 	defer f.mu.Unlock()
 	f.over = true
 	return decisionlog.Close{
-		Time: now, ID: f.id, Listener: f.listener, BytesIn: f.in.Load(), BytesOut: f.out.Load(),
+		Time: now, ID: f.id, Listener: f.front.name, SNI: f.sni.Host, BytesIn: f.in.Load(), BytesOut: f.out.Load(),
 		Duration: now.Sub(f.start), ClosedBy: f.by, Why: f.why,
 	}
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"net/http"
 	"os"
@@ -22,7 +23,7 @@ func (c *conn) forward() bool {
 	if c.loops(target) {
 		return false
 	}
-	q := netrule.Query{Target: target}
+	q := c.query(target)
 	a, ok := c.admit("http", q)
 	if !ok {
 		return false
@@ -33,6 +34,9 @@ func (c *conn) forward() bool {
 
 // requestTarget reads the target of a request that is not CONNECT, or answers it.
 func (c *conn) requestTarget() (t netrule.Target, rest string, ok bool) {
+	if c.inside != nil {
+		return c.targetWithin()
+	}
 	h := &c.head
 	raw := string(h.target)
 	scheme, _, _ := strings.Cut(raw, ":")
@@ -101,6 +105,8 @@ type exchange struct {
 
 const maxInterim = 32
 
+var errParentAuth = errors.New("the upstream proxy wants other credentials")
+
 // run carries the exchange out. The decision is recorded once the origin is connected.
 func (x *exchange) run() bool {
 	for retried := false; ; retried = true {
@@ -119,14 +125,14 @@ func (x *exchange) connectOrigin(fresh bool) bool {
 	a := x.admission
 	x.origin = nil
 	if !fresh {
-		x.origin = x.takeOrigin(a.Dest.Pinned(), a.Policy)
+		x.origin = x.takeOrigin(a.Dest, a.Policy)
 	}
 	if x.origin == nil {
-		up, addr, ok := x.dial(a, x.q.Target)
+		l, ok := x.dial(a, x.q)
 		if !ok {
 			return false
 		}
-		x.origin = x.newOrigin(up, addr, a.Policy)
+		x.origin = x.newOrigin(l, a.Dest, a.Policy)
 	}
 	x.record.Dialed = x.origin.addr
 	return true
@@ -161,7 +167,7 @@ func (x *exchange) abortClient() {
 func (x *exchange) attempt() (keep, retry bool) {
 	o, h := x.origin, &x.head
 	x.fl = &flight{
-		id: x.record.ID, listener: x.listener, query: x.q, dialed: o.addr, policy: x.admission.Policy, start: time.Now(), end: x.end,
+		party: x.party, id: x.record.ID, protocol: "http", query: x.q, workspace: x.admission.Workspace, dest: x.admission.Dest, dialed: o.addr, policy: x.admission.Policy, start: time.Now(), end: x.end,
 		keepAlive: func() { setKeepAlive(x.nc, o.c) },
 	}
 	x.srv.flights.launch(x.fl, x.srv.Gate)
@@ -214,7 +220,12 @@ func (x *exchange) landed() {
 func (x *exchange) appendRequest(b []byte) []byte {
 	h, t := &x.head, x.q.Target
 	b = append(append(b, h.method...), ' ')
+	parent := x.origin.parent
+	if parent != nil { // absolute-form (RFC 9112 §3.2.2); an empty path is one of a server-wide OPTIONS
+		b = append(append(b, "http://"...), t.Authority()...)
+	}
 	switch {
+	case parent != nil && (x.path == "" && string(h.method) == "OPTIONS"):
 	case x.path == "" && string(h.method) == "OPTIONS":
 		b = append(b, '*') // RFC 9112 §3.2.4
 	case x.path == "" || x.path[0] == '?':
@@ -235,6 +246,11 @@ func (x *exchange) appendRequest(b []byte) []byte {
 		b = append(append(append(append(b, f.name...), ": "...), f.value...), crlf...)
 	}
 	b = append(append(append(b, "Via: 1.1 "...), x.srv.pseudonym...), crlf...)
+	if parent != nil {
+		if secret := parent.Authorization(); secret != "" {
+			b = append(append(append(b, "Proxy-Authorization: "...), secret...), crlf...)
+		}
+	}
 	switch h.framing {
 	case byChunks:
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
@@ -319,6 +335,8 @@ func (x *exchange) readResponse() error {
 				return errBadResponse
 			}
 			return nil
+		case status == http.StatusProxyAuthRequired && x.origin.parent != nil:
+			return errParentAuth // the client cannot answer that, and its answer would be for us
 		case status >= 200:
 			return nil
 		case interim == maxInterim:
@@ -445,9 +463,9 @@ func (x *exchange) appendResponseFraming(b []byte, closing bool) []byte {
 func (x *exchange) switchProtocols() {
 	x.out = x.appendStatus(x.appendResponseFields)
 	x.out = append(x.out, "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
-	early := append([]byte(nil), x.origin.in.bytes()...)
+	l := link{c: x.origin.c, early: bytes.Clone(x.origin.in.bytes()), addr: x.origin.addr}
 	x.origin.in.release()
-	x.tunnel(x.origin.c, x.out, early, x.q, x.origin.addr, x.admission.Policy)
+	x.newTunnel(l, x.out, x.q, x.admission).start()
 }
 
 // cut ends a response that broke off: the client must see that it is not whole.
@@ -490,6 +508,8 @@ func (x *exchange) failureCode(err, bodyErr error, partial bool) netrule.Code {
 		return stopped
 	case bodyCut:
 		return netrule.CodeBadRequest
+	case errors.Is(err, errParentAuth):
+		return netrule.CodeUpstreamProxyError
 	case errors.Is(err, errBadResponse), partial:
 		return netrule.CodeBadResponse
 	case errors.Is(err, os.ErrDeadlineExceeded):

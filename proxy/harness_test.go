@@ -16,6 +16,7 @@ import (
 
 	"dshproxy/netrule"
 	"dshproxy/proxy/decisionlog"
+	"dshproxy/proxy/identity"
 	"dshproxy/resolve"
 	"dshproxy/rules"
 	"dshproxy/upstream"
@@ -59,7 +60,11 @@ func newWorld(t testing.TB, ruleText string, options ...worldOption) *world {
 		defer w.mu.Unlock()
 		return w.policy, nil
 	}}
-	w.srv = &Server{Gate: w.gate, Dialer: &upstream.Dialer{Check: w.gate.Check}, Observers: []Observer{w}}
+	book, err := identity.NewBook(identity.Config{Local: []string{"test", "socket"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.srv = &Server{Gate: w.gate, Dialer: &upstream.Dialer{Check: w.gate.Check}, Observers: []Observer{w}, Book: func() *identity.Book { return book }}
 	opts := netrule.Options{Mode: netrule.Whitelist, DefaultPorts: []netrule.PortRange{{Lo: 1, Hi: 65535}}}
 	for _, o := range options {
 		o(w, &opts)

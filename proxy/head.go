@@ -48,6 +48,8 @@ type requestHead struct {
 	isHead         bool // the method is HEAD
 	viaEntries     int
 	ownVia         bool // our own pseudonym is in Via
+	proxyAuth      []byte
+	hasProxyAuth   bool
 }
 
 const (
@@ -197,6 +199,11 @@ func (h *requestHead) note(f field, pseudonym string) error {
 		if listHas(f.value, "close") {
 			h.close = true
 		}
+	case is(f.name, "proxy-authorization"):
+		if h.hasProxyAuth {
+			return badHead("two Proxy-Authorization fields")
+		}
+		h.proxyAuth, h.hasProxyAuth = f.value, true
 	case is(f.name, "expect"):
 		if !is(f.value, "100-continue") || h.expect {
 			return &headError{417, netrule.CodeBadRequest, "an expectation other than 100-continue"}

@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"context"
-	"net/netip"
+	"strconv"
 	"sync"
 	"time"
+
+	"dshproxy/proxy/identity"
 )
 
 // Limits bound what clients can hold. A zero field means its default, given in brackets; negative durations mean none.
@@ -49,7 +51,7 @@ func setDefault[T int | int64 | time.Duration](field *T, value T) {
 	}
 }
 
-// client is what one client holds: an address (IPv6 by /64), or a listener where there is no address.
+// client is what one client holds: an identity, else a user, an address (IPv6 by /64), or a listener.
 type client struct {
 	key            string
 	conns          int // guarded by clients.mu
@@ -113,6 +115,25 @@ func (c *clients) enter(key string) (*client, slot) {
 	return one, slotTaken
 }
 
+// move counts a connection under another client. False leaves it where it was: the other one is full.
+func (c *clients) move(from *client, key string) (*client, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to := c.byKey[key]
+	if to == nil {
+		to = &client{key: key, lookups: make(chan struct{}, c.limits.ClientLookups), dials: make(chan struct{}, c.limits.ClientDials)}
+	}
+	if to.conns >= c.limits.PerClient {
+		return nil, false
+	}
+	c.byKey[key] = to
+	to.conns++
+	if from.conns--; from.conns == 0 {
+		delete(c.byKey, from.key)
+	}
+	return to, true
+}
+
 // leave gives the slot back.
 func (c *clients) leave(one *client) {
 	c.mu.Lock()
@@ -130,11 +151,13 @@ func (c *clients) active() int {
 	return c.total
 }
 
-// clientKey names the client of a source address.
-func clientKey(addr netip.Addr, listener string) string {
-	switch {
+// clientKey names the client of a connection of which nothing is proved: its user, its address or its listener.
+func clientKey(f *identity.Facts) string {
+	switch addr := f.Source; {
+	case f.HasPeer:
+		return "uid:" + strconv.Itoa(f.PeerUID)
 	case !addr.IsValid():
-		return listener
+		return "listener:" + f.Listener
 	case addr.Is4():
 		return addr.String()
 	default:

@@ -1,9 +1,13 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
+	"os"
+
+	"dshproxy/netrule"
 )
 
 // pump moves the bytes of one direction.
@@ -14,6 +18,60 @@ type pump struct {
 	pools    *bufferPools
 	pipes    *pipePool
 	limit    int64 // of the flight, both directions together; 0 is none
+	first    *opening // holds what the client sends first; nil passes everything on
+	code     netrule.Code // why first refused
+}
+
+// chunks gives what arrives, valid until the next call, and io.EOF at the end.
+type chunks interface{ next() ([]byte, error) }
+
+var errAllowance = errors.New("the byte limit is reached")
+
+// begin reads until the opening knows what to do, and sends on what it held. early has come before the tunnel began. done
+// is false when the tunnel goes on as one of bytes.
+func (p *pump) begin(early []byte, src chunks) (end relayEnd, done bool) {
+	b, err := early, error(nil)
+	for {
+		if len(b) == 0 && err == nil {
+			b, err = src.next()
+		}
+		send, next, code := p.first.take(b, err != nil)
+		b = nil
+		switch {
+		case err == nil, errors.Is(err, io.EOF):
+		case errors.Is(err, os.ErrDeadlineExceeded) && p.first.timed:
+			next, code = stepRefuse, netrule.CodeTLSIncomplete
+		case errors.Is(err, errAllowance):
+			return endBytes, true
+		default:
+			return endRead, true
+		}
+		switch next {
+		case stepMore:
+			continue
+		case stepRefuse:
+			p.code = code
+			return endRefused, true
+		case stepHTTP, stepInspect:
+			p.first.settle()
+			if p.first.held == nil {
+				p.first.held = bytes.Clone(send)
+			}
+			if next == stepInspect {
+				return endInspect, true
+			}
+			return endHTTP, true
+		}
+		p.first.settle()
+		p.first = nil
+		if len(send) > 0 {
+			if _, werr := p.dst.Write(send); werr != nil {
+				return endWrite, true
+			}
+			p.moved(len(send))
+		}
+		return endEOF, err != nil
+	}
 }
 
 // allowance is how many of n bytes may be moved; 0 means that the limit is reached.
@@ -31,9 +89,14 @@ func (p *pump) moved(n int) {
 }
 
 // copyAll is the plain relay, where the kernel offers nothing better.
-func (p *pump) copyAll() relayEnd {
+func (p *pump) copyAll(early []byte) relayEnd {
 	buf := p.pools.large.Get().(*[]byte)
 	defer p.pools.large.Put(buf)
+	if p.first != nil {
+		if end, done := p.begin(early, &plainReader{p.src, *buf}); done {
+			return end
+		}
+	}
 	for {
 		n := p.allowance(len(*buf))
 		if n == 0 {
@@ -54,4 +117,18 @@ func (p *pump) copyAll() relayEnd {
 			return endRead
 		}
 	}
+}
+
+// plainReader reads into a buffer that it keeps.
+type plainReader struct {
+	src io.Reader
+	buf []byte
+}
+
+func (r *plainReader) next() ([]byte, error) {
+	n, err := r.src.Read(r.buf)
+	if n > 0 {
+		err = nil // it comes again
+	}
+	return r.buf[:n], err
 }

@@ -83,18 +83,25 @@ func (pp *pipePool) close() {
 
 // run relays to the end of src. While src is quiet it holds neither a buffer nor a pipe; bulk without a pause is handed
 // to splice(2).
-func (p *pump) run() relayEnd {
+func (p *pump) run(early []byte) relayEnd {
 	src, ok1 := p.src.(syscall.Conn)
 	dst, ok2 := p.dst.(syscall.Conn)
 	if !ok1 || !ok2 {
-		return p.copyAll()
+		return p.copyAll(early)
 	}
 	rc, err1 := src.SyscallConn()
 	wc, err2 := dst.SyscallConn()
 	if err1 != nil || err2 != nil {
-		return p.copyAll()
+		return p.copyAll(early)
 	}
 	r := newRawReader(p, rc)
+	if p.first != nil {
+		if end, done := p.begin(early, r); done {
+			r.release()
+			return end
+		}
+		r.release()
+	}
 	for streak := 0; ; {
 		n, err := r.read()
 		if n > 0 {
@@ -132,8 +139,6 @@ func (p *pump) run() relayEnd {
 	}
 }
 
-var errAllowance = errors.New("the byte limit is reached")
-
 // rawReader reads from a connection into a buffer that it takes only when there is something to read. It keeps what a
 // read needs in itself, for a read must not allocate.
 type rawReader struct {
@@ -165,6 +170,19 @@ func (r *rawReader) read() (n int, err error) {
 		return 0, err
 	}
 	return max(r.n, 0), r.err
+}
+
+// next gives what a read has brought, valid until the next call, and io.EOF at the end.
+func (r *rawReader) next() ([]byte, error) {
+	n, err := r.read()
+	switch {
+	case n > 0:
+		return (*r.buf)[:n], nil
+	case err == nil:
+		return nil, io.EOF
+	default:
+		return nil, err
+	}
 }
 
 // tryRead reads once and reports whether that is the end of waiting.

@@ -57,6 +57,14 @@ func (r *reader) init(c net.Conn, pools *bufferPools, limit int, b *budget) {
 	r.buf = *r.pooled
 }
 
+// preload puts bytes in front that were read elsewhere.
+func (r *reader) preload(b []byte) {
+	if len(b) > len(r.buf) {
+		r.buf = make([]byte, len(b))
+	}
+	r.start, r.end = 0, copy(r.buf, b)
+}
+
 // bytes gives what is buffered; it is valid until the next call of fill.
 func (r *reader) bytes() []byte { return r.buf[r.start:r.end] }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"net"
-	"net/netip"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 
 	"dshproxy/netrule"
 	"dshproxy/proxy/decisionlog"
+	"dshproxy/proxy/identity"
 	"dshproxy/upstream"
 )
 
@@ -27,22 +27,19 @@ type Observer interface {
 	Closed(*decisionlog.Close)
 }
 
-// Listener is a listening socket with what belongs to it.
-type Listener struct {
-	net.Listener
-	// Name stands in records and metrics.
-	Name string
-	// Explain makes denials name file, line and the command that allows; for clients on the same machine.
-	Explain bool
-}
-
 // Server serves clients. Set the fields, then call Serve once a listener. The zero value refuses everything.
 type Server struct {
 	// Gate decides; nil refuses everything.
 	Gate *Gate
 	// Dialer makes the connections; nil fails them all. Its Check should be the Gate's.
 	Dialer *upstream.Dialer
-	Limits Limits
+	// Book tells who clients are; nil, or a nil book, refuses everybody. It is asked with each request.
+	Book func() *identity.Book
+	// SNI is what becomes of a name in a tunnel's TLS hello that is not the one that was asked for.
+	SNI SNIMode
+	// Inspector terminates the TLS of the tunnels that it covers; nil leaves all of them opaque.
+	Inspector Inspector
+	Limits    Limits
 	// Observers are told in turn.
 	Observers []Observer
 	// Log is for the operator; nil discards.
@@ -66,6 +63,7 @@ type Server struct {
 	base      context.Context // ends when connections are closed by force
 	endBase   context.CancelFunc
 	draining  atomic.Bool
+	stopped   atomic.Bool
 	reserve   chan struct{}
 	changed   chan struct{}
 	stopSweep chan struct{}
@@ -136,6 +134,41 @@ func (s *Server) Alive() bool {
 	return len(loops) > 0
 }
 
+// book gives who clients are now.
+func (s *Server) book() *identity.Book {
+	if s.Book == nil {
+		return nil
+	}
+	return s.Book()
+}
+
+// shut gives the code with which requests are answered while none are taken.
+func (s *Server) shut() (netrule.Code, bool) {
+	switch {
+	case s.stopped.Load():
+		return netrule.CodeStopped, true
+	case s.draining.Load():
+		return netrule.CodeDraining, true
+	default:
+		return netrule.CodeInternalError, false
+	}
+}
+
+// Stop refuses everything from now on and ends all that is in flight, until Resume.
+func (s *Server) Stop() {
+	s.init()
+	s.stopped.Store(true)
+	for _, f := range s.flights.snapshot() {
+		f.stop(netrule.CodeStopped)
+	}
+}
+
+// Resume takes requests again.
+func (s *Server) Resume() { s.stopped.Store(false) }
+
+// Stopped reports whether Stop holds.
+func (s *Server) Stopped() bool { return s.stopped.Load() }
+
 // Draining reports whether the server has stopped taking work.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
@@ -155,8 +188,11 @@ func (s *Server) housekeeping() {
 		select {
 		case now := <-ticker.C:
 			s.guarded(func() { s.flights.sweep(now, &s.Limits) })
+			if book := s.book(); book.AsksForTokens() {
+				s.guarded(func() { s.flights.expire(s.Gate, book, now) })
+			}
 		case <-s.changed:
-			s.guarded(func() { s.flights.rejudge(s.Gate) })
+			s.guarded(func() { s.flights.rejudge(s.Gate, s.book(), time.Now()) })
 		case <-s.stopSweep:
 			return
 		}
@@ -193,7 +229,7 @@ func (s *Server) Serve(l Listener) error {
 	s.loops.add(loop)
 	defer s.loops.remove(loop)
 	defer l.Close()
-	v := &voice{full: l.Explain, workspace: s.Workspace, message: s.DenyMessage}
+	f := &front{&l, l.Name, &voice{full: l.Explain, workspace: s.Workspace, message: s.DenyMessage}}
 	backoff := time.Duration(0)
 	for {
 		nc, err := l.Accept()
@@ -209,22 +245,19 @@ func (s *Server) Serve(l Listener) error {
 		}
 		backoff = 0
 		loop.busy.Store(time.Now().UnixNano())
-		s.accept(nc, l.Name, v)
+		s.accept(nc, f)
 		loop.busy.Store(0)
 	}
 }
 
 // accept gives a connection a slot and an owner.
-func (s *Server) accept(nc net.Conn, listener string, v *voice) {
+func (s *Server) accept(nc net.Conn, f *front) {
 	for _, o := range s.Observers {
-		o.Connected(listener)
+		o.Connected(f.name)
 	}
-	var addr netip.Addr
-	if tcp, ok := nc.RemoteAddr().(*net.TCPAddr); ok {
-		addr = tcp.AddrPort().Addr().Unmap().WithZone("")
-	}
-	key := clientKey(addr, listener)
-	c := &conn{srv: s, nc: nc, listener: listener, voice: v, clientKey: key}
+	facts := factsOf(nc, f.name)
+	key := clientKey(&facts)
+	c := &conn{party: party{front: f, key: key}, srv: s, nc: nc, raw: nc, facts: facts}
 	one, got := s.clients.enter(key)
 	if got != slotTaken {
 		code := netrule.CodeServerLimit
@@ -311,6 +344,6 @@ func wakeIdle(cs *connSet) {
 
 func closeAll(cs *connSet) {
 	for _, c := range cs.snapshot() {
-		c.nc.Close()
+		c.raw.Close()
 	}
 }

@@ -3,30 +3,42 @@ package proxy
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"dshproxy/netrule"
 )
 
-// originStream is the target side of a tunnel.
-type originStream = net.TCPConn
-
-// tunnel moves bytes between a client and a target until both sides have ended.
+// tunnel moves bytes between a client and a target until both sides have ended. Unless it has been looked at before, what
+// the client sends first is held until it is known what it is.
 type tunnel struct {
+	party
 	srv    *Server
 	client net.Conn
-	target *originStream
+	target net.Conn
 	slot   *client
 	fl     *flight
 	// bytes that were read before the tunnel began and go first
 	toTarget, toClient []byte
 	headLen            int // of toClient: our own words, which are not counted
+	opening            opening
+	open               bool // the opening is to be looked at
+
+	// taken says that the side that reads the client has something else to do with both connections: the other side ends
+	// without a word.
+	taken   atomic.Bool
+	answers sync.WaitGroup // the side that reads the target
 
 	once sync.Once
 	mu   sync.Mutex
-	done int // directions that have ended
+	done int  // directions that have ended
+	left bool // the client's connection and slot have gone to another tunnel
 }
 
 func (t *tunnel) start() {
 	t.srv.flights.launch(t.fl, t.srv.Gate)
+	t.opening.tunnel = t
+	t.answers.Add(1)
 	go t.copyToTarget()
 	go t.copyToClient()
 }
@@ -35,50 +47,95 @@ func (t *tunnel) copyToTarget() {
 	defer t.ended()
 	early := t.toTarget
 	t.toTarget = nil
-	t.half(t.target, t.client, early, 0, t.fl.in.Add, "client", "target")
+	p := t.pump(t.target, t.client, t.fl.in.Add)
+	if t.open {
+		p.first = &t.opening
+		t.half(&p, early, 0, "client", "target")
+		return
+	}
+	t.half(&p, early, 0, "client", "target")
 }
 
 func (t *tunnel) copyToClient() {
 	defer t.ended()
+	defer t.answers.Done()
 	early := t.toClient
 	t.toClient = nil
-	t.half(t.client, t.target, early, t.headLen, t.fl.out.Add, "target", "client")
+	p := t.pump(t.client, t.target, t.fl.out.Add)
+	t.half(&p, early, t.headLen, "target", "client")
+}
+
+func (t *tunnel) pump(dst, src net.Conn, count func(int64) int64) pump {
+	return pump{dst: dst, src: src, fl: t.fl, count: count, pools: t.srv.pools, pipes: t.srv.pipes, limit: t.srv.Limits.TunnelBytes}
 }
 
 // half is one direction: early bytes, then a relay to the end of src, then a half-close that tells dst so. Anything but
 // a clean end closes both sides.
-func (t *tunnel) half(dst, src net.Conn, early []byte, uncounted int, count func(int64) int64, srcName, dstName string) {
-	p := pump{dst: dst, src: src, fl: t.fl, count: count, pools: t.srv.pools, pipes: t.srv.pipes, limit: t.srv.Limits.TunnelBytes}
-	if len(early) > 0 {
-		if _, err := dst.Write(early); err != nil {
-			t.fl.note(dstName, "error")
-			t.close()
+func (t *tunnel) half(p *pump, early []byte, uncounted int, srcName, dstName string) {
+	if len(early) > 0 && p.first == nil {
+		if _, err := p.dst.Write(early); err != nil {
+			t.fail(dstName, "error")
 			return
 		}
-		count(int64(len(early) - uncounted))
+		p.count(int64(len(early) - uncounted))
 		t.fl.touch()
+		early = nil
 	}
-	switch end := p.run(); end {
+	switch end := p.run(early); end {
 	case endEOF:
+		if t.taken.Load() {
+			return
+		}
 		t.fl.note(srcName, "eof")
 		t.fl.half.Store(true)
 		t.fl.touch()
 		if t.otherEnded() {
 			return // both are closed at once
 		}
-		if half, ok := dst.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
+		if half, ok := p.dst.(interface{ CloseWrite() error }); !ok || half.CloseWrite() != nil {
 			t.close()
 		}
 	case endBytes:
-		t.fl.note("proxy", "bytes")
-		t.close()
+		t.fail("proxy", "bytes")
 	case endRead:
-		t.fl.note(srcName, "error")
-		t.close()
+		t.fail(srcName, "error")
 	case endWrite:
-		t.fl.note(dstName, "error")
-		t.close()
+		t.fail(dstName, "error")
+	case endRefused:
+		t.refuse(p.code)
+	case endHTTP:
+		t.serveHTTP()
+	case endInspect:
+		t.inspect()
 	}
+}
+
+// fail ends both sides, unless the other one has taken them over.
+func (t *tunnel) fail(by, why string) {
+	if t.taken.Load() {
+		return
+	}
+	t.fl.note(by, why)
+	t.close()
+}
+
+// refuse ends a tunnel whose first bytes may not pass.
+func (t *tunnel) refuse(code netrule.Code) {
+	t.fl.note("proxy", code.String())
+	t.observeInside(code, t.fl.current().Target, t.opening.why, outcomeRefused)
+	_ = t.client.SetWriteDeadline(time.Now().Add(lingerFor)) // a client that does not read is not waited for
+	t.takeOver()
+	t.target.Close()
+	t.sayGoodbye(t.opening.isTLS())
+	t.close()
+}
+
+// takeOver stops the side that reads the target, without losing a byte of it, and leaves both connections to the caller.
+func (t *tunnel) takeOver() {
+	t.taken.Store(true)
+	_ = t.target.SetReadDeadline(time.Unix(1, 0)) // a closed connection ends the read by itself
+	t.answers.Wait()
+	_ = t.target.SetReadDeadline(time.Time{}) // as above
 }
 
 func (t *tunnel) otherEnded() bool {
@@ -92,6 +149,7 @@ func (t *tunnel) ended() {
 	if p := recover(); p != nil {
 		t.srv.Log.Error("internal error", "panic", p)
 		t.fl.note("proxy", "internal_error")
+		t.taken.Store(false)
 		t.close()
 	}
 	t.mu.Lock()
@@ -101,9 +159,11 @@ func (t *tunnel) ended() {
 	if !last {
 		return
 	}
-	t.close()
+	if !t.left {
+		t.close()
+		t.srv.clients.leave(t.slot)
+	}
 	t.srv.flights.remove(t.fl)
-	t.srv.clients.leave(t.slot)
 	record := t.fl.land(time.Now())
 	for _, o := range t.srv.Observers {
 		o.Closed(&record)
@@ -126,4 +186,7 @@ const (
 	endRead
 	endWrite
 	endBytes
+	endRefused // by what the client sent first
+	endHTTP    // it is to be served as HTTP
+	endInspect // its TLS is to be terminated
 )

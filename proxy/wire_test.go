@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -255,7 +257,7 @@ func TestConnectBytes(t *testing.T) {
 		w := newWorld(t, allowNames)
 		w.name("allowed.test", "127.0.0.1")
 		o := newOrigin(t, func(c *net.TCPConn, r *bufio.Reader) { io.Copy(c, r); c.CloseWrite() })
-		early := strings.Repeat("\x16\x03\x01early", 3000)
+		early := strings.Repeat("\x00\x03\x01early", 3000)
 		c := w.dial().send(fmt.Sprintf("CONNECT allowed.test:%d HTTP/1.1\r\n\r\n%s", o.port, early))
 		r := c.response("CONNECT")
 		if r.Header.Get("Content-Length") != "" || r.Header.Get("Transfer-Encoding") != "" { // CON-06
@@ -339,7 +341,7 @@ func TestTunnelHalves(t *testing.T) {
 		o := newOrigin(t, func(c *net.TCPConn, r *bufio.Reader) { r.ReadByte(); c.SetLinger(0) })
 		c := w.dial().send(fmt.Sprintf("CONNECT allowed.test:%d HTTP/1.1\r\n\r\n", o.port))
 		c.response("CONNECT")
-		c.send("x")
+		c.send("\x00")
 		io.ReadAll(c.r)
 		w.await("the close", func() bool { return len(w.closes) == 1 })
 		if cl := w.closes[0]; cl.ClosedBy != "target" || cl.Why != "error" {
@@ -389,8 +391,8 @@ func TestRevoked(t *testing.T) {
 	c := w.dial().send(fmt.Sprintf("CONNECT allowed.test:%d HTTP/1.1\r\n\r\n", o.port))
 	c.response("CONNECT")
 	w.srv.PolicyChanged() // nothing has changed for it: it stays
-	c.send("x")
-	if b, err := c.r.ReadByte(); err != nil || b != 'x' {
+	c.send("\x00")
+	if b, err := c.r.ReadByte(); err != nil || b != 0 {
 		t.Fatalf("%q %v", b, err)
 	}
 	w.setPolicy("rules: []", netrule.Options{Mode: netrule.Whitelist})
@@ -558,14 +560,14 @@ func TestHeadLimits(t *testing.T) {
 	}
 }
 
-// TestOtherProtocols: TLS and SOCKS on a plain HTTP listener end at once (FRM-66).
+// TestOtherProtocols: TLS and SOCKS4 on a plain listener end at once (FRM-66).
 func TestOtherProtocols(t *testing.T) {
 	w := newWorld(t, allowNames)
 	if got := w.dial().send("\x16\x03\x01\x02\x00\x01\x00").rest(); got != "\x15\x03\x01\x00\x02\x02\x0a" {
 		t.Errorf("TLS: %x", got)
 	}
-	if got := w.dial().send("\x05\x01\x00").rest(); got != "\x05\xff" {
-		t.Errorf("SOCKS5: %x", got)
+	if got := w.dial().send("\x04\x01\x00\x50\x01\x01\x01\x01\x00").rest(); got != "\x00\x5b\x00\x00\x00\x00\x00\x00" {
+		t.Errorf("SOCKS4: %x", got)
 	}
 }
 
@@ -592,9 +594,9 @@ func TestDrain(t *testing.T) {
 	if r := begun.response("GET"); r.StatusCode != 503 || r.Header.Get("X-Dshproxy-Code") != "draining" {
 		t.Errorf("request during the drain: %s", r.Status)
 	}
-	tun.send("alive")
+	tun.send("\x00live")
 	b := make([]byte, 5)
-	if _, err := io.ReadFull(tun.r, b); err != nil || string(b) != "alive" {
+	if _, err := io.ReadFull(tun.r, b); err != nil || string(b) != "\x00live" {
 		t.Errorf("tunnel during the drain: %q %v", b, err)
 	}
 	cancel()
@@ -661,7 +663,7 @@ func TestZeroServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	tc := &testConn{c.(*net.TCPConn), t, bufio.NewReader(c)}
-	if r := tc.send("CONNECT a.test:443 HTTP/1.1\r\n\r\n").response("GET"); r.StatusCode != 503 {
+	if r := tc.send("CONNECT a.test:443 HTTP/1.1\r\n\r\n").response("GET"); r.StatusCode != 407 {
 		t.Errorf("got %s", r.Status)
 	}
 	c.Close()
@@ -759,7 +761,7 @@ func TestUnixListener(t *testing.T) {
 		t.Errorf("%d bytes came back, %v", len(b), err)
 	}
 	w.await("the close", func() bool { return len(w.closes) == 1 })
-	if rec := w.records[0]; rec.Client != "socket" || rec.Listener != "socket" {
+	if rec := w.records[0]; rec.Client != "uid:"+strconv.Itoa(os.Getuid()) || rec.Listener != "socket" {
 		t.Errorf("%+v", rec)
 	}
 }

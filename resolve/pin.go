@@ -6,8 +6,7 @@ import "net/netip"
 // tried. Only these are dialled. The zero Pinned holds none. Pin makes one; nothing else can.
 type Pinned struct{ addrs []netip.AddrPort }
 
-// Pin fixes adjudicated addresses. It belongs to the place that adjudicates: proxy.Gate, and upstream for its own
-// parents. A test keeps it there.
+// Pin fixes adjudicated addresses. It belongs to the place that adjudicates, proxy.Gate. A test keeps it there.
 func Pin(addrs []netip.Addr, port uint16) Pinned {
 	p := Pinned{make([]netip.AddrPort, len(addrs))}
 	for i, a := range addrs {
@@ -30,4 +29,12 @@ func (p Pinned) Contains(a netip.AddrPort) bool {
 		}
 	}
 	return false
+}
+
+// Only gives what is left with one address of them; the zero Pinned if it is none.
+func (p Pinned) Only(a netip.AddrPort) Pinned {
+	if !p.Contains(a) {
+		return Pinned{}
+	}
+	return Pinned{[]netip.AddrPort{a}}
 }

@@ -40,6 +40,15 @@ func Through(p *Parent, pinned resolve.Pinned) Destination {
 	return Destination{way: through, parent: p, pinned: pinned}
 }
 
+// At gives the destination narrowed to one of its addresses. An address that it does not have gives one that goes nowhere.
+func (d Destination) At(addr netip.AddrPort) Destination {
+	if d.way == named || !d.pinned.Contains(addr) {
+		return Destination{way: d.way, parent: d.parent}
+	}
+	d.pinned = d.pinned.Only(addr)
+	return d
+}
+
 // Pinned gives the addresses; a named destination has none.
 func (d Destination) Pinned() resolve.Pinned { return d.pinned }
 
@@ -48,6 +57,11 @@ func (d Destination) Parent() *Parent { return d.parent }
 
 // IsNamed reports whether the parent resolves the name.
 func (d Destination) IsNamed() bool { return d.way == named }
+
+// SameName reports whether both are one name behind one parent.
+func (d Destination) SameName(other Destination) bool {
+	return d.way == named && other.way == named && d.parent == other.parent && d.host == other.host && d.port == other.port
+}
 
 func (d Destination) addrs() []netip.AddrPort {
 	out := make([]netip.AddrPort, d.pinned.Len())

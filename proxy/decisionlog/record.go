@@ -26,7 +26,17 @@ type Decision struct {
 	Listener string
 	Client   string // what limits are counted by: an identity, a uid, an address
 	Identity string // empty while none is proved
-	Protocol string // connect, http, unknown
+	Protocol string // connect, http, socks5, inspected, unknown
+	// Stage is "tunnel" for what a tunnel turned out to carry, empty for what was asked for.
+	Stage string
+	// Upstream is the parent proxy on the way, with its password masked; Delegated says that it resolves the name.
+	Upstream  string
+	Delegated bool
+	// SNI is the name in a TLS hello, ECH says that an encrypted one is in it.
+	SNI string
+	ECH bool
+	// Request is a request inside inspected TLS.
+	Request *Request
 	Target   netrule.Target
 	// RawTarget is what the client asked for when it could not be parsed.
 	RawTarget string
@@ -46,6 +56,13 @@ type Decision struct {
 	Cause               string // of a failure, for the operator; never shown to the client
 }
 
+// Request is a request inside inspected TLS.
+type Request struct {
+	Method string
+	Path   string // without the query
+	Status int
+}
+
 // Denied reports whether the record is a refusal, whatever its kind.
 func (d *Decision) Denied() bool { return d.Outcome == "refused" }
 
@@ -54,7 +71,8 @@ type Close struct {
 	Time     time.Time
 	ID       string
 	Listener string
-	BytesIn  int64 // from the client
+	SNI      string // another name than that of the target, which TLS was admitted for
+	BytesIn  int64  // from the client
 	BytesOut int64 // to the client
 	Duration time.Duration
 	ClosedBy string // client, target, proxy
@@ -119,6 +137,26 @@ func (d *Decision) appendTo(b []byte) []byte {
 		b = append(b, `,"dialed":"`...)
 		b = append(d.Dialed.AppendTo(b), '"')
 	}
+	if d.Upstream != "" {
+		b = appendField(b, "upstream", d.Upstream, maxHost)
+	}
+	if d.Delegated {
+		b = appendField(b, "resolution", "delegated", 16)
+	}
+	if d.Stage != "" {
+		b = appendField(b, "stage", d.Stage, 16)
+	}
+	if d.SNI != "" {
+		b = appendField(b, "sni", d.SNI, maxHost)
+	}
+	if d.ECH {
+		b = appendBool(b, "ech", true)
+	}
+	if r := d.Request; r != nil {
+		b = appendString(append(b, `,"request":{"method":`...), r.Method, 32)
+		b = appendField(b, "path", r.Path, 1024)
+		b = append(appendInt(b, "status", int64(r.Status)), '}')
+	}
 	b = appendField(b, "outcome", d.Outcome, 16)
 	if d.LookedUp {
 		b = appendMillis(b, "dns_ms", d.DNS)
@@ -168,6 +206,9 @@ func (c *Close) appendTo(b []byte) []byte {
 	b = appendMillis(b, "duration_ms", c.Duration)
 	b = appendField(b, "closed_by", c.ClosedBy, 16)
 	b = appendField(b, "why", c.Why, 32)
+	if c.SNI != "" {
+		b = appendField(b, "sni", c.SNI, maxHost)
+	}
 	return append(b, "}\n"...)
 }
 

@@ -1,0 +1,175 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+	"net"
+	"time"
+
+	"dshproxy/netrule"
+)
+
+// opening holds what a client sends first through a tunnel until it is known what it speaks: TLS, HTTP/1 in clear, or
+// something else. Nothing of it is passed on before. There is no clock before the first byte, and none for text that may
+// still become a request; a TLS hello must be whole within five seconds of its first byte.
+type opening struct {
+	tunnel *tunnel
+	held   []byte
+	timed  bool
+	hello  clientHello
+	why    *Admission // the judgement that refused it, if one did
+}
+
+const helloWithin = 5 * time.Second
+
+// step is what to do with the bytes so far.
+type step uint8
+
+const (
+	stepRefuse  step = iota // the tunnel ends
+	stepMore                // hold them and read on
+	stepPass                // send them on; the tunnel is one of bytes from now on
+	stepHTTP                // the forwarder serves them
+	stepInspect             // TLS is terminated here
+)
+
+// take looks at more bytes; end says that no more will come. send is what has come so far, valid until the next read.
+func (o *opening) take(b []byte, end bool) (send []byte, next step, code netrule.Code) {
+	send = b
+	if o.held != nil {
+		o.held = append(o.held, b...)
+		send = o.held
+	}
+	if len(send) == 0 {
+		if !end {
+			return nil, stepMore, 0
+		}
+		return nil, stepPass, 0 // nothing was ever sent
+	}
+	if send[0] == recordHandshake {
+		next, code = o.takeHello(send, end)
+	} else {
+		next, code = o.takeText(send, end)
+	}
+	if next == stepMore && o.held == nil {
+		o.held = bytes.Clone(send)
+	}
+	return send, next, code
+}
+
+func (o *opening) takeHello(b []byte, end bool) (step, netrule.Code) {
+	hello, err := parseHello(b)
+	switch {
+	case errors.Is(err, errHelloMore) && !end:
+		if !o.timed {
+			o.timed = true
+			_ = o.tunnel.client.SetReadDeadline(time.Now().Add(helloWithin)) // a closed connection ends the read by itself
+		}
+		return stepMore, 0
+	case err != nil:
+		return stepRefuse, netrule.CodeTLSIncomplete
+	}
+	o.hello = hello
+	return o.tunnel.judgeTLS(&hello)
+}
+
+func (o *opening) takeText(b []byte, end bool) (step, netrule.Code) {
+	switch readsAs(b, end, o.tunnel.srv.Limits.HeadBytes) {
+	case textMore:
+		return stepMore, 0
+	case textHTTP:
+		return stepHTTP, 0
+	case textTooLong:
+		return stepRefuse, netrule.CodeHeadTooLarge
+	default:
+		return o.tunnel.judgeOther()
+	}
+}
+
+// settle takes the clock of the hello off.
+func (o *opening) settle() {
+	if o.timed {
+		o.timed = false
+		_ = o.tunnel.client.SetReadDeadline(time.Time{}) // as above
+	}
+}
+
+type textKind uint8
+
+const (
+	textOther textKind = iota
+	textMore
+	textHTTP
+	textTooLong
+)
+
+// preface begins HTTP/2 without TLS (RFC 9113 §3.4), which no reader of HTTP/1 takes for a request.
+var preface = []byte("PRI * HTTP/2.0\r\n")
+
+// readsAs tells whether a text is an HTTP/1 request, as the most lenient origin would read it: empty lines before it,
+// and tabs between its parts, do not hide one. The forwarder then refuses what is not strict. Text is held while it can
+// still become a request line: up to 32 bytes of a method, and then to the end of the line.
+func readsAs(b []byte, end bool, limit int) textKind {
+	text := bytes.TrimLeft(b, "\r\n")
+	method := 0
+	for method < len(text) && isToken(text[method]) {
+		method++
+	}
+	switch {
+	case method > maxMethod:
+		return textOther
+	case method == len(text) && !end:
+		if len(b) > limit {
+			return textTooLong
+		}
+		return textMore
+	case method == 0 || method == len(text) || !isBlank(text[method]):
+		return textOther
+	}
+	line, _, whole := bytes.Cut(text, []byte("\n"))
+	switch {
+	case bytes.HasPrefix(text, preface):
+		return textOther
+	case whole && bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")):
+		return textHTTP
+	case whole || end:
+		return textOther
+	case len(b) > limit:
+		return textTooLong
+	default:
+		return textMore
+	}
+}
+
+func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\v' || c == '\f' }
+
+// alertAccessDenied ends TLS before it has begun (RFC 8446 §6.2): fatal, access_denied.
+var alertAccessDenied = []byte{0x15, 3, 3, 0, 2, 2, 49}
+
+// sayGoodbye tells a TLS client that it was refused, and lets it read that: a close with unread bytes would be a reset.
+func (t *tunnel) sayGoodbye(tls bool) {
+	_ = t.client.SetDeadline(time.Now().Add(lingerFor)) // a closed connection needs no farewell
+	if tls {
+		if _, err := t.client.Write(alertAccessDenied); err != nil {
+			return
+		}
+	}
+	drain(t.client, t.srv.pools)
+}
+
+// drain half-closes and reads what still comes, within bounds.
+func drain(c net.Conn, pools *bufferPools) {
+	half, ok := c.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	buf := pools.small.Get().(*[]byte)
+	defer pools.small.Put(buf)
+	for total := 0; total < lingerBytes; {
+		n, err := c.Read(*buf)
+		total += n
+		if err != nil {
+			return
+		}
+	}
+}
