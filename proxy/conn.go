@@ -280,7 +280,7 @@ func (c *conn) describe(protocol string, t netrule.Target, a *Admission) {
 		c.record.Cause = a.Cause.Error()
 	}
 	if c.srv.PolicyHash != nil {
-		c.record.Policy = c.srv.PolicyHash()
+		c.record.Policy = c.srv.PolicyHash(a.Workspace)
 	}
 }
 

@@ -243,3 +243,38 @@ func sweepEvery(l *Limits) time.Duration {
 	}
 	return min(max(shortest/8, 10*time.Millisecond), 15*time.Second)
 }
+
+// Tunnel is one tunnel, upgrade or forwarded exchange in flight, for listings.
+type Tunnel struct {
+	ID, Listener, Client, Identity, Workspace string
+	Target                                    netrule.Target
+	Dialed                                    netip.AddrPort // invalid where a parent has resolved the name
+	SNI                                       string         // another name that its TLS was admitted for
+	Upstream                                  string         // parent proxy, without its password
+	Started                                   time.Time
+	Idle                                      time.Duration
+	BytesIn, BytesOut                         int64 // from and to the client
+}
+
+// Tunnels lists what is in flight, the oldest first.
+func (s *Server) Tunnels() []Tunnel {
+	s.init()
+	now := time.Now()
+	var out []Tunnel
+	for _, f := range s.flights.snapshot() {
+		q := f.current()
+		t := Tunnel{
+			ID: f.id, Listener: f.front.name, Client: f.key, Identity: f.who.Name, Workspace: f.workspace, Target: q.Target, Dialed: f.dialed,
+			Started: f.start, Idle: now.Sub(time.Unix(0, f.last.Load())), BytesIn: f.in.Load(), BytesOut: f.out.Load(),
+		}
+		if name := f.name(); name.Host != q.Target.Host {
+			t.SNI = name.Host
+		}
+		if p := f.dest.Parent(); p != nil {
+			t.Upstream = p.String()
+		}
+		out = append(out, t)
+	}
+	slices.SortFunc(out, func(a, b Tunnel) int { return a.Started.Compare(b.Started) })
+	return out
+}

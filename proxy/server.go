@@ -48,8 +48,8 @@ type Server struct {
 	Workspace string
 	// DenyMessage is a line of the operator's in every denial.
 	DenyMessage string
-	// PolicyHash names the policy in records; nil leaves it out.
-	PolicyHash func() string
+	// PolicyHash names the policy of a workspace in records; nil leaves it out.
+	PolicyHash func(workspace string) string
 
 	once      sync.Once
 	clients   clients

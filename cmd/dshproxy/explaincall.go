@@ -6,9 +6,29 @@ import (
 	"text/tabwriter"
 
 	"dshproxy/netrule"
+	"dshproxy/proxy/admin"
 	"dshproxy/rules"
 	"dshproxy/rules/live"
 )
+
+// traceCall adds a line a rule to the verdict of a tool call.
+func traceCall(s *live.Snapshot, c rules.Call, v *live.Verdict) (admin.CallExplanation, error) {
+	out := admin.CallExplanation{Verdict: verdictOf(v), Trace: []admin.Trace{}}
+	for _, l := range s.CallLayers() {
+		_, lines, err := rules.NewRuleset(l.Rules).Explain(c)
+		if err != nil {
+			return out, err
+		}
+		for _, line := range lines {
+			ref := netrule.RuleRef{File: line.Rule.File, Line: line.Rule.Line, Index: line.Index, Layer: l.NameOf(line.Index)}
+			out.Trace = append(out.Trace, traceOf(ref, line.Rule.Action, line.Outcome, line.Failed, ""))
+		}
+	}
+	if l := v.Rule; l.Layer == string(live.ClaudeSettings) || l.Layer == string(live.PiPermission) {
+		out.Trace = append(out.Trace, traceOf(l, v.Action, netrule.OutcomeMatched, "", ""))
+	}
+	return out, nil
+}
 
 // explainCall prints the verdict of a tool call with a line a rule, as check decides it.
 func (a *app) explainCall(f *explainFlags) error {
@@ -26,21 +46,9 @@ func (a *app) explainCall(f *explainFlags) error {
 	if err != nil {
 		return usageError("the arguments are a JSON object", "arguments: %w", err)
 	}
-	answer := struct {
-		jsonCheck
-		Trace []jsonRule `json:"trace"`
-	}{checkJSON(&v), []jsonRule{}}
-	for _, l := range s.CallLayers() {
-		_, lines, err := rules.NewRuleset(l.Rules).Explain(c)
-		if err != nil {
-			return err
-		}
-		for _, line := range lines {
-			answer.Trace = append(answer.Trace, jsonRule{line.Rule.File, line.Rule.Line, line.Index, l.NameOf(line.Index), line.Rule.Action, string(line.Outcome), line.Failed, ""})
-		}
-	}
-	if l := v.Rule; l.Layer == string(live.ClaudeSettings) || l.Layer == string(live.PiPermission) {
-		answer.Trace = append(answer.Trace, jsonRule{l.File, l.Line, l.Index, l.Layer, v.Action, string(netrule.OutcomeMatched), "", ""})
+	answer, err := traceCall(s, c, &v)
+	if err != nil {
+		return err
 	}
 	if f.asJSON {
 		enc := json.NewEncoder(a.io.out)
