@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -34,12 +35,18 @@ type arg struct {
 // maxArgs bounds the values of one call.
 const maxArgs = 1 << 16
 
-var errTooManyArgs = errors.New("the call has too many values")
+// maxArgBytes bounds the JSON text of one call.
+const maxArgBytes = 4 << 20
+
+var errTooManyArgs = fmt.Errorf("%w: it has too many values", ErrTooMuch)
 
 // parseArgs reads the arguments of a tool call. Text that is no JSON is an error.
 func parseArgs(raw []byte) (arg, error) {
-	if len(bytes.TrimSpace(raw)) == 0 {
+	if len(raw) <= maxArgBytes && len(bytes.TrimSpace(raw)) == 0 {
 		return arg{nothing: true}, nil
+	}
+	if len(raw) > maxArgBytes {
+		return arg{}, ErrTooMuch
 	}
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
@@ -112,6 +119,34 @@ func (a *arg) get(key string) *arg {
 		}
 	}
 	return nil
+}
+
+// value gives what encoding/json would decode.
+func (a *arg) value() any {
+	switch a.kind {
+	case argString:
+		return a.text
+	case argScalar:
+		if a.text == "true" || a.text == "false" {
+			return a.text == "true"
+		}
+		f, _ := strconv.ParseFloat(a.text, 64) // it was printed from one
+		return f
+	case argList:
+		out := make([]any, len(a.items))
+		for i := range a.items {
+			out[i] = a.items[i].value()
+		}
+		return out
+	case argObject:
+		out := make(map[string]any, len(a.items))
+		for i := range a.items {
+			out[a.keys[i]] = a.items[i].value()
+		}
+		return out
+	default:
+		return nil
+	}
 }
 
 // maxArgDepth is how deep leaves and keys are looked for.

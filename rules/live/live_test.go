@@ -26,7 +26,7 @@ func denies(reasons ...string) string {
 }
 
 // write puts a file in place by a rename, as editors do, so that no reader sees half of it.
-func write(t *testing.T, path, text string) {
+func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
