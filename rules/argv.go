@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"dshproxy/netrule"
+	"dshproxy/netrule/glob"
 	"dshproxy/rules/work"
 )
 
@@ -97,13 +98,23 @@ func (a *Argv) holdsPooled(p *pooled, left *work.Budget) bool {
 	switch {
 	case len(p.words) == 0:
 		return false
-	case len(a.Command) > 0 && !slices.ContainsFunc(p.words, func(w string) bool { return anyGlob(a.Command, w, left) }):
+	case len(a.Command) > 0 && !anyNamed(a.Command, p.words, left):
 		return false
 	case len(a.Pipeline) > 0 && !anyGlob(a.Pipeline, p.signature, left):
 		return false
 	default:
 		return argsHold(a.Args, p.tokens, left) && anyArgHolds(a.AnyArg, p.tokens, left)
 	}
+}
+
+// anyNamed reports whether some name matches some glob.
+func anyNamed(globs []*glob.Glob, names []string, left *work.Budget) bool {
+	for _, n := range names {
+		if anyGlob(globs, n, left) {
+			return true
+		}
+	}
+	return false
 }
 
 // argsHold: every positive pattern matches some token, no negative one matches any.
@@ -144,7 +155,7 @@ func matchesToken(p *Pattern, tokens []string, left *work.Budget) bool {
 // holdsViews: command, args and anyArg hold for one simple command of the shell's views; pipeline for a real pipeline
 // or a part of one.
 func (a *Argv) holdsViews(v *shellViews, left *work.Budget) bool {
-	if len(a.Pipeline) > 0 && !slices.ContainsFunc(v.pipelines, func(s string) bool { return anyGlob(a.Pipeline, s, left) }) {
+	if len(a.Pipeline) > 0 && !anyNamed(a.Pipeline, v.pipelines, left) {
 		return false
 	}
 	if len(a.Command) == 0 && len(a.Args) == 0 && len(a.AnyArg) == 0 {

@@ -49,16 +49,19 @@ func (p *Prepared) Script() *toolspec.Script {
 	if a == nil || a.kind != argString || p.facts.shellViews().tooMuch {
 		return nil
 	}
-	if s := p.facts.views.scripts[a.text]; s != nil {
-		return s
+	if p.script != nil {
+		return p.script
+	}
+	if stmts, ok := p.facts.views.trees[a.text]; ok {
+		p.script = toolspec.ReadStatements(a.text, stmts)
+		return p.script
 	}
 	if !p.facts.work.Spend(3*parseCost(a.text)) || nesting(a.text) > maxShellDepth {
 		p.facts.work.Empty()
 		return nil
 	}
-	s := toolspec.ReadScript(a.text)
-	p.facts.views.scripts[a.text] = s
-	return s
+	p.script = toolspec.ReadScript(a.text)
+	return p.script
 }
 
 // Input gives the arguments as encoding/json decodes an object, or nil when they are none.
@@ -108,7 +111,9 @@ func (s *Ruleset) Match(c Call) (Verdict, error) {
 // Prepared is a call that is read once and judged by several rule sets. It is not safe for concurrent use.
 type Prepared struct {
 	facts *facts
-	input map[string]any
+	// What other judges ask for, once they have.
+	input  map[string]any
+	script *toolspec.Script
 }
 
 // Prepare reads the arguments of a call. An error means that they are no JSON, and the caller must refuse the call.
@@ -201,11 +206,12 @@ type facts struct {
 }
 
 func newFacts(c *Call) (*facts, error) {
-	args, err := parseArgs(c.Args)
+	left := work.New(work.PerCall)
+	args, err := parseArgs(c.Args, left)
 	if err != nil {
 		return nil, err
 	}
-	return &facts{call: c, args: args, work: work.New(work.PerCall)}, nil
+	return &facts{call: c, args: args, work: left}, nil
 }
 
 // ErrTooMuch is a call that cannot be judged whole. What is not looked at would pass.

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"dshproxy/rules/tree"
+	"dshproxy/rules/work"
 )
 
 // argKind is what a value of a tool call is.
@@ -40,40 +41,57 @@ const maxArgBytes = 4 << 20
 
 var errTooManyArgs = fmt.Errorf("%w: it has too many values", ErrTooMuch)
 
+// What reading JSON costs, in units of work.
+const (
+	perArgByte = 3
+	perEscape  = 20
+	perArg     = 150 // a value or a key
+	perNumeral = 15  // a byte of a number
+)
+
+// argReader reads one call.
+type argReader struct {
+	d    *json.Decoder
+	left int // values
+	work *work.Budget
+}
+
 // parseArgs reads the arguments of a tool call. Text that is no JSON is an error.
-func parseArgs(raw []byte) (arg, error) {
-	if len(raw) <= maxArgBytes && len(bytes.TrimSpace(raw)) == 0 {
-		return arg{nothing: true}, nil
-	}
-	if len(raw) > maxArgBytes {
+func parseArgs(raw []byte, left *work.Budget) (arg, error) {
+	if len(raw) > maxArgBytes || !left.Spend(perArgByte*len(raw)+perEscape*bytes.Count(raw, []byte(`\`))) {
 		return arg{}, ErrTooMuch
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	left := maxArgs
-	a, err := parseArg(d, &left)
+	if len(bytes.TrimSpace(raw)) == 0 {
+		return arg{nothing: true}, nil
+	}
+	r := argReader{json.NewDecoder(bytes.NewReader(raw)), maxArgs, left}
+	r.d.UseNumber()
+	a, err := r.value()
 	if err != nil {
 		return arg{}, err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+	if _, err := r.d.Token(); !errors.Is(err, io.EOF) {
 		return arg{}, errors.New("text behind the arguments")
 	}
 	return a, nil
 }
 
-// parseArg reads one value. The decoder bounds the depth.
-func parseArg(d *json.Decoder, left *int) (arg, error) {
-	token, err := d.Token()
+// value reads one value. The decoder bounds the depth.
+func (r *argReader) value() (arg, error) {
+	token, err := r.d.Token()
 	if err != nil {
 		return arg{}, err
 	}
-	if *left--; *left < 0 {
+	if r.left--; r.left < 0 || !r.work.Spend(perArg) {
 		return arg{}, errTooManyArgs
 	}
 	switch v := token.(type) {
 	case string:
 		return arg{kind: argString, text: v}, nil
 	case json.Number:
+		if !r.work.Spend(perNumeral * len(v)) {
+			return arg{}, ErrTooMuch
+		}
 		f, err := strconv.ParseFloat(v.String(), 64)
 		if err != nil && !errors.Is(err, strconv.ErrRange) {
 			return arg{}, err
@@ -82,32 +100,33 @@ func parseArg(d *json.Decoder, left *int) (arg, error) {
 	case bool:
 		return arg{kind: argScalar, text: strconv.FormatBool(v)}, nil
 	case json.Delim:
-		return parseComposite(d, v, left)
+		return r.composite(v)
 	default:
 		return arg{}, nil
 	}
 }
 
-func parseComposite(d *json.Decoder, open json.Delim, left *int) (arg, error) {
+func (r *argReader) composite(open json.Delim) (arg, error) {
 	a := arg{kind: argList}
 	if open == '{' {
 		a.kind = argObject
 	}
-	for d.More() {
+	for r.d.More() {
 		if a.kind == argObject {
-			key, err := d.Token()
+			key, err := r.d.Token()
 			if err != nil {
 				return arg{}, err
 			}
+			r.work.Spend(perArg)
 			a.keys = append(a.keys, key.(string))
 		}
-		item, err := parseArg(d, left)
+		item, err := r.value()
 		if err != nil {
 			return arg{}, err
 		}
 		a.items = append(a.items, item)
 	}
-	_, err := d.Token() // the closing bracket
+	_, err := r.d.Token() // the closing bracket
 	return a, err
 }
 

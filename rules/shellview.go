@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"dshproxy/rules/shellword"
-	"dshproxy/rules/toolspec"
 	"dshproxy/rules/work"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -20,9 +19,9 @@ type shellViews struct {
 	words    []string
 	unparsed bool
 
-	signatures map[string]bool // those in pipelines
-	parsed     map[string]bool // texts inside texts that have been looked at
-	scripts    map[string]*toolspec.Script
+	signatures map[string]bool           // those in pipelines
+	parsed     map[string]bool           // texts inside texts that have been looked at
+	trees      map[string][]*syntax.Stmt // of the texts of the call itself that parse, for other readers
 	left       *work.Budget
 	tooMuch    bool // the call cannot be looked at as a whole
 }
@@ -41,7 +40,7 @@ func (f *facts) shellViews() *shellViews {
 	}
 	f.viewsDone = true
 	v := &f.views
-	v.signatures, v.parsed, v.scripts, v.left = map[string]bool{}, map[string]bool{}, map[string]*toolspec.Script{}, f.work
+	v.signatures, v.parsed, v.left = map[string]bool{}, map[string]bool{}, f.work
 	for _, c := range f.commandTexts() {
 		switch {
 		case v.tooMuch || !v.spend(perCommand):
@@ -125,7 +124,10 @@ func (v *shellViews) addText(text string, depth int, doc bool) {
 		v.addStmt(stmt, text, depth, doc)
 	}
 	if failed == nil && depth == 0 {
-		v.scripts[text] = toolspec.ReadStatements(text, stmts)
+		if v.trees == nil {
+			v.trees = map[string][]*syntax.Stmt{}
+		}
+		v.trees[text] = stmts
 	}
 	if failed != nil {
 		v.unparsed = true

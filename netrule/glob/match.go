@@ -12,6 +12,9 @@ func (g *Glob) Match(text string) bool {
 	return matched
 }
 
+// Plain gives the only text that matches, if there is only one.
+func (g *Glob) Plain() (text string, ok bool) { return g.plain, g.literal }
+
 // MatchWithin is Match in so many steps at most, one for each token that is held against a rune. It also gives how many it
 // took; more than most means that it gave up, and that nothing is known.
 func (g *Glob) MatchWithin(text string, most int) (matched bool, steps int) {

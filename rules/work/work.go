@@ -17,10 +17,10 @@ func New(units int) *Budget { return &Budget{units} }
 
 // Spend takes units off and reports whether there were enough. Once there were not, there are never again.
 func (b *Budget) Spend(units int) bool {
-	if b == nil || b.left <= 0 {
+	if b == nil || b.left <= 0 || units < 0 {
 		return false
 	}
-	b.left -= max(units, 0)
+	b.left -= units
 	return b.left > 0
 }
 

@@ -15,7 +15,7 @@ func TestBudget(t *testing.T) {
 	case b.Spend(3) || !b.Over() || b.Spend(0):
 		t.Errorf("after 10 of 10: %+v", b)
 	}
-	if b = New(10); !b.Spend(-100) || b.Spend(10) {
+	if b = New(10); b.Spend(-100) || b.Spend(10) {
 		t.Error("work that is given back")
 	}
 	b = New(10)
