@@ -36,8 +36,8 @@ type arg struct {
 // maxArgs bounds the values of one call.
 const maxArgs = 1 << 16
 
-// maxArgBytes bounds the JSON text of one call.
-const maxArgBytes = 4 << 20
+// MaxArgBytes bounds the JSON text of the arguments of one call; a longer call is refused. No model writes as much at once.
+const MaxArgBytes = 2 << 20
 
 var errTooManyArgs = fmt.Errorf("%w: it has too many values", ErrTooMuch)
 
@@ -58,7 +58,7 @@ type argReader struct {
 
 // parseArgs reads the arguments of a tool call. Text that is no JSON is an error.
 func parseArgs(raw []byte, left *work.Budget) (arg, error) {
-	if len(raw) > maxArgBytes || !left.Spend(perArgByte*len(raw)+perEscape*bytes.Count(raw, []byte(`\`))) {
+	if len(raw) > MaxArgBytes || !left.Spend(perArgByte*len(raw)+perEscape*bytes.Count(raw, []byte(`\`))) {
 		return arg{}, ErrTooMuch
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {

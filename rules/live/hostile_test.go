@@ -5,7 +5,9 @@ package live
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -94,19 +96,19 @@ func hostileJSON() map[string]rules.Call {
 		"16 MiB keys":        call("x", `{`+numbered(`"url%d":"a",`, 1_000_000)+`}`),
 		"16 MiB blanks":      call("x", `{`+fill(" ", 15<<20)+`}`),
 		"16 MiB depth":       call("x", fill("[", 15<<20)),
-		"4 MiB string":       jsonCall("x", "x", fill("a", 4<<20-64)),
-		"4 MiB escapes":      call("x", `{"x":"`+fill(`\u0041`, 4<<20-64)+`"}`),
-		"4 MiB list":         call("x", `{"x":[`+fill("1,", 4<<20-64)+`1]}`),
-		"4 MiB objects":      call("x", `{"x":[`+fill(`{"a":1},`, 4<<20-64)+`1]}`),
-		"4 MiB keys":         call("x", `{`+numbered(`"url%d":"a",`, 300_000)+`}`),
-		"4 MiB blanks":       call("x", `{`+fill(" ", 4<<20-64)+`}`),
-		"4 MiB depth":        call("x", fill("[", 4<<20-64)),
+		"2 MiB string":       jsonCall("x", "x", fill("a", 2<<20-64)),
+		"2 MiB escapes":      call("x", `{"x":"`+fill(`\u0041`, 2<<20-64)+`"}`),
+		"2 MiB list":         call("x", `{"x":[`+fill("1,", 2<<20-64)+`1]}`),
+		"2 MiB objects":      call("x", `{"x":[`+fill(`{"a":1},`, 2<<20-64)+`1]}`),
+		"2 MiB keys":         call("x", `{`+numbered(`"url%d":"a",`, 300_000)+`}`),
+		"2 MiB blanks":       call("x", `{`+fill(" ", 2<<20-64)+`}`),
+		"2 MiB depth":        call("x", fill("[", 2<<20-64)),
 		"depth 10,000":       call("x", strings.Repeat(`{"command":`, 9_900)+"1"+strings.Repeat("}", 9_900)),
-		"4 MiB key":          call("x", `{"`+fill("a", 4<<20-64)+`":1}`),
-		"4 MiB escaped keys": call("x", `{"x":[`+fill(`{"\u0041":1},`, 4<<20-64)+`1]}`),
-		"4 MiB strings":      call("x", `{"x":[`+list(`"`+fill("a", 60)+`"`, 65_000)+`]}`),
-		"4 MiB numbers":      call("x", `{"x":[`+list(fill("1234567890", 60), 65_000)+`]}`),
-		"4 MiB number":       call("x", `{"x":`+fill("1234567890", 4<<20-64)+`}`),
+		"2 MiB key":          call("x", `{"`+fill("a", 2<<20-64)+`":1}`),
+		"2 MiB escaped keys": call("x", `{"x":[`+fill(`{"\u0041":1},`, 2<<20-64)+`1]}`),
+		"2 MiB strings":      call("x", `{"x":[`+list(`"`+fill("a", 60)+`"`, 65_000)+`]}`),
+		"2 MiB numbers":      call("x", `{"x":[`+list(fill("1234567890", 60), 65_000)+`]}`),
+		"2 MiB number":       call("x", `{"x":`+fill("1234567890", 2<<20-64)+`}`),
 		"same keys":          call("x", `{`+list(`"x":1`, 65_000)+`}`),
 		"long tool":          jsonCall(fill("a", 1<<20), "x", "y"),
 		"long agent":         {Tool: "x", Args: []byte("{}"), Agents: []string{fill("a", 1<<20)}, Workspace: "/ws"},
@@ -132,42 +134,38 @@ func hostileJSON() map[string]rules.Call {
 	}
 }
 
-// hostileSnapshot holds rules of every kind and dialect, n of each.
+// hostileSnapshot holds rules of every kind and dialect, n of each, which are dear to match.
 func hostileSnapshot(tb testing.TB, n int) *Snapshot {
+	return snapshotOf(tb, n, []string{
+		"{ argv: { command: [c%d, 'x*%d*'], anyArg: ['--x*%d*', -rf] } }", "{ argv: { args: ['*a*a%d', '!*z*'] } }", "{ argv: { pipeline: ['*a*|b%d'] } }",
+		"{ network: { domains: ['*a*%d.test', h%d.test] } }", "{ paths: ['**/a*/%d', 'src/**'] }", "{ params: { x: ['*a*b%d'] } }",
+	}, []string{"Bash(*a *a*%d)", "Bash(c%d *)", "Read(**/a*/%d)", "Edit(src%d/**)", "WebFetch(domain:*a%d.test)", "x(x:*a*b%d)"}, "*a *a*%d")
+}
+
+// snapshotOf makes n rules of each dialect; %d in a pattern becomes the rule's number.
+func snapshotOf(tb testing.TB, n int, matches, tools []string, pattern string) *Snapshot {
 	tb.Helper()
-	dir := tb.TempDir()
-	var own, claude, pi strings.Builder
-	own.WriteString("rules:\n")
+	var own strings.Builder
+	var pi []string
 	var lists [3][]string
+	actions := []string{"deny", "ask", "allow"}
 	for i := range n {
-		action := []string{"deny", "ask", "allow"}[i%3]
-		match := []string{
-			fmt.Sprintf("{ argv: { command: [c%d, 'x*%d*'], anyArg: ['--x*%d*', -rf] } }", i, i, i),
-			fmt.Sprintf("{ argv: { args: ['*a*a%d', '!*z*'] } }", i),
-			fmt.Sprintf("{ argv: { pipeline: ['*a*|b%d'] } }", i),
-			fmt.Sprintf("{ network: { domains: ['*a*%d.test', h%d.test] } }", i, i),
-			fmt.Sprintf("{ paths: ['**/a*/%d', 'src/**'] }", i),
-			fmt.Sprintf("{ params: { x: ['*a*b%d'] } }", i),
-		}[i/3%6]
-		fmt.Fprintf(&own, "- match: %s\n  action: %s\n  reason: r\n", match, action)
-		lists[i%3] = append(lists[i%3], fmt.Sprintf("%q", []string{
-			fmt.Sprintf("Bash(*a *a*%d)", i), fmt.Sprintf("Bash(c%d *)", i), fmt.Sprintf("Read(**/a*/%d)", i), fmt.Sprintf("Edit(src%d/**)", i),
-			fmt.Sprintf("WebFetch(domain:*a%d.test)", i), fmt.Sprintf("x(x:*a*b%d)", i),
-		}[i/3%6]))
-		fmt.Fprintf(&pi, "%s%q: %q", map[bool]string{true: "", false: ", "}[i == 0], fmt.Sprintf("*a *a*%d", i), action)
+		numbered := func(patterns ...string) string {
+			return strings.ReplaceAll(patterns[i/3%len(patterns)], "%d", strconv.Itoa(i))
+		}
+		fmt.Fprintf(&own, "- match: %s\n  action: %s\n  reason: r\n", numbered(matches...), actions[i%3])
+		lists[i%3] = append(lists[i%3], strconv.Quote(numbered(tools...)))
+		pi = append(pi, fmt.Sprintf("%q: %q", numbered(pattern), actions[i%3]))
 	}
-	fmt.Fprintf(&claude, `{"permissions": {"deny": [%s], "ask": [%s], "allow": [%s]}}`, strings.Join(lists[0], ","), strings.Join(lists[1], ","), strings.Join(lists[2], ","))
-	write(tb, filepath.Join(dir, ".dsh/rules.yaml"), own.String())
-	write(tb, filepath.Join(dir, ".claude/settings.json"), claude.String())
-	write(tb, filepath.Join(dir, ".pi/extensions/pi-permission-system/config.json"), `{"permission": {"path": {`+pi.String()+`}, "external_directory": {`+pi.String()+`}, "bash": {`+pi.String()+`}}}`)
-	r, err := New(Options{Workspace: dir, Dialects: Dialects(), Baseline: rules.Baseline(), Policy: netrule.Options{}})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(r.Close)
-	if err := r.Load(); err != nil {
-		tb.Fatal(err)
-	}
+	surface := "{" + strings.Join(pi, ", ") + "}"
+	dir := tb.TempDir()
+	write(tb, filepath.Join(dir, ".dsh/rules.yaml"), "rules:\n"+own.String())
+	write(tb, filepath.Join(dir, ".claude/settings.json"), fmt.Sprintf(`{"permissions": {"deny": [%s], "ask": [%s], "allow": [%s]}}`,
+		strings.Join(lists[0], ","), strings.Join(lists[1], ","), strings.Join(lists[2], ",")))
+	write(tb, filepath.Join(dir, ".pi/extensions/pi-permission-system/config.json"),
+		fmt.Sprintf(`{"permission": {"path": %s, "external_directory": %s, "bash": %s}}`, surface, surface, surface))
+	r := newRules(tb, Options{Workspace: dir, Dialects: Dialects(), Baseline: rules.Baseline()})
+	must(tb, r.Load())
 	return r.Current()
 }
 
@@ -179,4 +177,109 @@ func cpu(tb testing.TB) time.Duration {
 		tb.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestHostileCallsEnd: what was made to be dear is refused or judged, and soon. The bound is far above what a calm machine
+// needs, for the race detector; the benchmark has the numbers.
+func TestHostileCallsEnd(t *testing.T) {
+	s := hostileSnapshot(t, 256)
+	calls := hostileCalls(128<<10 - 64)
+	for name, c := range hostileJSON() {
+		calls[name] = c
+	}
+	for _, name := range []string{
+		"1 MiB path", "1 MiB dots", "1 MiB param", "16 MiB string", "2 MiB escapes", "2 MiB numbers", "same keys", "depth 10,000", "paths", "URLs", "unicode hosts",
+		"shell pipes", "shell extended globs", "shell path words", "shell keywords", "shell env -S chain", "shell eval chain", "nested su", "nested evals",
+	} {
+		c, ok := calls[name]
+		if !ok {
+			t.Fatalf("no call %q", name)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		start := cpu(t)
+		v, err := s.Judge(c, true)
+		took := cpu(t) - start
+		runtime.ReadMemStats(&after)
+		if err != nil || v.Action == netrule.Allow && !v.Passthrough {
+			t.Errorf("%s: %v, %v", name, v.Action, err)
+		}
+		if most := 2 * time.Second; took > most {
+			t.Errorf("%s took %v", name, took)
+		}
+		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 200<<20 {
+			t.Errorf("%s allocated %d MiB", name, allocated>>20)
+		}
+	}
+}
+
+// TestOrdinaryCallsAreJudged whole, with as many rules as a file may hold, and with those of every dialect.
+func TestOrdinaryCallsAreJudged(t *testing.T) {
+	s := ordinarySnapshot(t, 256)
+	for name, c := range ordinaryCalls(t) {
+		if v, err := s.Judge(c, true); err != nil || v.Code != netrule.CodeNeedsApproval {
+			t.Errorf("%s: %v %v %q, %v", name, v.Action, v.Code, v.Reason, err)
+		}
+	}
+}
+
+// ordinarySnapshot holds rules of every kind and dialect, n of each, of which none is about ordinary calls.
+func ordinarySnapshot(tb testing.TB, n int) *Snapshot {
+	return snapshotOf(tb, n, []string{
+		"{ tools: [bash], argv: { command: [tool%d], anyArg: ['--force*', -rf] } }", "{ tools: [bash], argv: { command: [git], args: [push, 'branch%d'] } }",
+		"{ network: { domains: [host%d.test, '*.h%d.test'] } }", "{ paths: ['secrets%d/**'] }", "{ params: { command: '*secret%d*' } }", "{ argv: { pipeline: ['curl|tool%d'] } }",
+	}, []string{"Bash(tool%d *)", "Bash(git push * branch%d)", "Read(secrets%d/**)", "WebFetch(domain:host%d.test)"}, "tool%d *")
+}
+
+func ordinaryCalls(tb testing.TB) map[string]rules.Call {
+	tb.Helper()
+	const size = 32 << 10
+	text, err := os.ReadFile("judge.go")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	source := strings.ReplaceAll(fill(string(text), 2*size)[:size-200], "'", "`")
+	script := "if [ -f \"$HOME/src/$name.go\" ]; then\n  go test -race ./a/... | tee out.txt | grep -v 'no test files' || exit 1\n" +
+		"  git -C /a/b add -A && git commit -m \"a message that says why\"\nfi\ncurl -fsSL https://a.test/b | tar xz -C /tmp/x\n"
+	return map[string]rules.Call{
+		"short":         jsonCall("bash", "command", "go test ./... && git commit -m x"),
+		"here-document": jsonCall("bash", "command", "cat > x.go <<'EOF'\n"+source+"\nEOF\ngo build ./..."),
+		"script":        jsonCall("bash", "command", fill(script, size)),
+		"quoted":        jsonCall("bash", "command", "python3 -c '"+source+"'"),
+		"list of files": jsonCall("bash", "command", "gofmt -l "+fill("a/package/some_file.go ", size-20)),
+		"1 MiB content": jsonCall("write", "content", fill(string(text), 1<<20)),
+	}
+}
+
+// BenchmarkOrdinary are the calls that must be judged whole, for comparison with hostile ones.
+func BenchmarkOrdinary(b *testing.B) {
+	s := ordinarySnapshot(b, 256)
+	for name, c := range ordinaryCalls(b) {
+		b.Run(name, func(b *testing.B) { benchmark(b, s, c) })
+	}
+}
+
+// BenchmarkHostile gives the processor time of one call that was made to be dear, for each that was thought of.
+func BenchmarkHostile(b *testing.B) {
+	s := hostileSnapshot(b, 256)
+	for _, size := range []int{32 << 10, 128<<10 - 64} {
+		for name, c := range hostileCalls(size) {
+			b.Run(fmt.Sprintf("%s %d KiB", name, (size+64)>>10), func(b *testing.B) { benchmark(b, s, c) })
+		}
+	}
+	for name, c := range hostileJSON() {
+		b.Run(name, func(b *testing.B) { benchmark(b, s, c) })
+	}
+}
+
+func benchmark(b *testing.B, s *Snapshot, c rules.Call) {
+	b.Helper()
+	b.ReportAllocs()
+	start := cpu(b)
+	for b.Loop() {
+		if _, err := s.Judge(c, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64((cpu(b)-start).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 }

@@ -48,14 +48,14 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func newRules(t *testing.T, opts Options) *Rules {
+func newRules(t testing.TB, opts Options) *Rules {
 	t.Helper()
 	r, err := New(opts)
 	must(t, err)
