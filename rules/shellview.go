@@ -107,32 +107,39 @@ func (v *shellViews) addText(text string, depth int, doc bool) {
 		return
 	}
 	v.parsed[text] = true
-	var stmts []*syntax.Stmt
-	end := uint(0)
-	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
-	var failed error
-	for stmt, err := range parser.StmtsSeq(strings.NewReader(text)) {
-		if err != nil {
-			failed = err
-			break
-		}
-		end = stmt.End().Offset()
-		if v.tooMuch {
-			return
-		}
-		stmts = append(stmts, stmt)
+	stmts, end, whole := statements(text)
+	for _, stmt := range stmts {
 		v.addStmt(stmt, text, depth, doc)
 	}
-	if failed == nil && depth == 0 {
+	switch {
+	case !whole:
+		v.unparsed = true
+		v.addLexical(text[min(end, len(text)):], depth, doc)
+	case depth == 0:
 		if v.trees == nil {
 			v.trees = map[string][]*syntax.Stmt{}
 		}
 		v.trees[text] = stmts
 	}
-	if failed != nil {
-		v.unparsed = true
-		v.addLexical(text[min(int(end), len(text)):], depth, doc)
+}
+
+// statements gives the statements before the first error, and where they end; whole says that there was none.
+func statements(text string) (stmts []*syntax.Stmt, end int, whole bool) {
+	defer func() {
+		// A panic is a bug of the library met by a hostile text, which then counts as one that does not parse.
+		if p := recover(); p != nil {
+			whole = false
+		}
+	}()
+	whole = true
+	// The loop is not left early: the sequence goes on after an error, and panics when nobody listens.
+	for stmt, err := range syntax.NewParser(syntax.Variant(syntax.LangBash)).StmtsSeq(strings.NewReader(text)) {
+		whole = whole && err == nil
+		if whole {
+			stmts, end = append(stmts, stmt), int(stmt.End().Offset())
+		}
 	}
+	return stmts, end, whole
 }
 
 // nesting bounds how deep brackets and substitutions can be nested, before a recursive parser sees them.

@@ -203,6 +203,12 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 	if strings.Count(text, "(")+strings.Count(text, "{")+strings.Count(text, "`") > maxBrackets || len(text) > maxParsed {
 		return splitPlainly(text), false
 	}
+	defer func() {
+		// A panic is a bug of the library met by a hostile text, which then counts as one that does not parse.
+		if p := recover(); p != nil {
+			commands, whole = splitPlainly(text), false
+		}
+	}()
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
 		return splitPlainly(text), false
