@@ -92,7 +92,7 @@ func allowsCommand(rules []Rule, c *subject) bool {
 
 // approves reports whether an allow rule covers one command. A redirect writes a file, which no rule for commands speaks of.
 func (r Rule) approves(c *simpleCommand, left *work.Budget) bool {
-	return onlySafe(c.assigns) && len(c.writes) == 0 && r.covers(strings.Join(strip(c.words), " "), left) && !(r.hasStar() && runsOthers(strip(c.plain)))
+	return onlySafe(c.assigns) && len(c.writes) == 0 && r.covers(strings.Join(strip(c.words), " "), left) && (!r.hasStar() || !runsOthers(strip(c.plain)))
 }
 
 func (r Rule) hasStar() bool { return strings.Contains(r.Spec, "*") }
@@ -270,7 +270,7 @@ type Command struct {
 func (s *Script) Commands() (commands []Command, whole bool) {
 	for _, c := range s.commands {
 		if len(c.words) > 0 {
-			commands = append(commands, Command{strings.Join(c.words, " "), c.plain})
+			commands = append(commands, Command{c.spelt(), c.plain})
 		}
 	}
 	return commands, s.whole

@@ -47,7 +47,7 @@ func newSubject(c Call) *subject {
 func (c *subject) shell() bool {
 	if !c.parsed {
 		c.parsed, c.script = true, &Script{}
-		if text, ok := c.Call.text("command"); ok {
+		if text, ok := c.text("command"); ok {
 			if c.script = c.Script; !c.script.Reads(text) {
 				c.script = ReadScript(text)
 			}
@@ -63,7 +63,7 @@ func (c *subject) shell() bool {
 func (c *subject) webHost() (string, bool) {
 	if !c.hosted {
 		c.hosted = true
-		if text, ok := c.Call.text("url"); ok && c.Work.Spend(10_000+100*min(len(text), 4096)+2*len(text)) {
+		if text, ok := c.text("url"); ok && c.Work.Spend(10_000+100*min(len(text), 4096)+2*len(text)) {
 			c.host, c.isURL = hostOf(c.Call)
 		}
 	}
@@ -89,7 +89,7 @@ func (r Rule) matches(list netrule.Action, c *subject, s Scope) bool {
 	case "WebFetch":
 		return c.Tool == "WebFetch" && r.domainMatches(c)
 	case "Agent":
-		name, ok := c.Call.text("subagent_type")
+		name, ok := c.text("subagent_type")
 		return c.Tool == "Agent" && ok && name == r.Spec
 	default:
 		return false
@@ -150,7 +150,7 @@ func (r Rule) pathMatches(allow bool, c *subject, s Scope) bool {
 	if c.Tool == "Bash" && !allow {
 		return slices.ContainsFunc(r.shellFiles(c), func(name string) bool { return r.coversPath(allow, name, s, c.Work) })
 	}
-	name, ok := c.Call.text("file_path", "path", "notebook_path")
+	name, ok := c.text("file_path", "path", "notebook_path")
 	return ok && name != "" && slices.Contains(covered, c.Tool) && r.coversPath(allow, name, s, c.Work)
 }
 
