@@ -47,8 +47,8 @@ func (f *checkFlags) register(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.env, "env", nil, "variable that when looks at, as K=V; instead of the environment (repeatable)")
 }
 
-// maxCallBytes bounds a call on standard input.
-const maxCallBytes = 16 << 20
+// maxCallBytes bounds a call on standard input: its arguments, and what stands around them.
+const maxCallBytes = rules.MaxArgBytes + 64<<10
 
 func readInput(in io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(in, maxCallBytes+1))

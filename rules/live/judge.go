@@ -1,7 +1,6 @@
 package live
 
 import (
-	"encoding/json"
 	"errors"
 
 	"dshproxy/netrule"
@@ -52,10 +51,14 @@ func (s *Snapshot) CallLayers() []CallLayer {
 // call of a web tool to one URL that no rule of its own decides is judged as the connection that it makes, with the same
 // verdict, code and rule as at the proxy. An error means that the arguments are no JSON; the caller must refuse the call.
 func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
-	v, err := s.judge(c, selfProtect)
+	p, err := rules.Prepare(c)
+	var v Verdict
+	if err == nil {
+		v, err = s.judge(c, p, selfProtect)
+	}
 	if s.Pending != nil && err == nil {
 		var now Verdict
-		if now, err = s.Pending.judge(c, selfProtect); now.strictness() < v.strictness() {
+		if now, err = s.Pending.judge(c, p, selfProtect); now.strictness() < v.strictness() {
 			v = now
 		}
 	}
@@ -83,11 +86,7 @@ func (v *Verdict) strictness() int {
 	}
 }
 
-func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
-	p, err := rules.Prepare(c)
-	if err != nil {
-		return Verdict{}, err
-	}
+func (s *Snapshot) judge(c rules.Call, p *rules.Prepared, selfProtect bool) (Verdict, error) {
 	if selfProtect {
 		reason, err := p.Floor()
 		if err != nil {
@@ -113,7 +112,7 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			v.Network, connects = m.Rule.Match.Network != nil, m.Rule.DecidesConnections(c.Host)
 		}
 	}
-	if m := s.claudeVerdict(&c); m.Matched {
+	if m := s.claudeVerdict(&c, p); m.Matched {
 		m.Ref.Layer = string(ClaudeSettings)
 		if v.take(m.Action, m.Ref) {
 			v.Network, connects = m.Connects, m.Connects
@@ -126,8 +125,11 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			enforced = true
 		}
 	}
-	if s.takePi(&v, &c) {
+	if s.takePi(&v, &c, p) {
 		enforced = false
+	}
+	if err := p.Err(); err != nil {
+		return Verdict{}, err
 	}
 	if s.Policy.Options().DryRun && !enforced && !v.Passthrough && v.Action != netrule.Allow {
 		v.Would, v.WouldCode, v.Code, v.Passthrough = v.Action, v.Code, netrule.CodeDryRun, true
@@ -145,34 +147,25 @@ func (v *Verdict) take(action netrule.Action, ref netrule.RuleRef) bool {
 }
 
 // claudeVerdict asks the settings of the client about a call.
-func (s *Snapshot) claudeVerdict(c *rules.Call) toolspec.Verdict {
+func (s *Snapshot) claudeVerdict(c *rules.Call, p *rules.Prepared) toolspec.Verdict {
 	if s.Claude == nil {
 		return toolspec.Verdict{}
 	}
-	return s.Claude.Decide(toolspec.Call{Tool: c.ClientTool(), Input: input(c)}, cwdOf(c), s.home)
+	return s.Claude.Decide(toolspec.Call{Tool: c.ClientTool(), Input: p.Input(), Script: p.Script(), Work: p.Work()}, cwdOf(c), s.home)
 }
 
 // takePi combines what the permission files say, which always say something.
-func (s *Snapshot) takePi(v *Verdict, c *rules.Call) bool {
+func (s *Snapshot) takePi(v *Verdict, c *rules.Call, p *rules.Prepared) bool {
 	if s.Pi == nil || v.Code == netrule.CodeDryRun {
 		return false
 	}
-	action, ref := s.Pi.Decide(surface.Call{Tool: c.Tool, Args: input(c), Cwd: cwdOf(c), Home: s.home})
+	action, ref := s.Pi.Decide(surface.Call{Tool: c.Tool, Args: p.Input(), Cwd: cwdOf(c), Home: s.home, Script: p.Script(), Work: p.Work()})
 	if ref.File == "" {
 		ref.Reason = "no permission rule allows this call"
 	} else {
 		ref.Layer = string(PiPermission)
 	}
 	return v.take(action, ref)
-}
-
-// input decodes arguments that Prepare has found to be JSON; what is no object has none.
-func input(c *rules.Call) map[string]any {
-	var out map[string]any
-	if json.Unmarshal(c.Args, &out) != nil {
-		return nil
-	}
-	return out
 }
 
 // cwdOf is the folder that relative paths of a call start from.

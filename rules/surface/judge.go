@@ -7,6 +7,7 @@ import (
 
 	"dshproxy/netrule"
 	"dshproxy/rules/toolspec"
+	"dshproxy/rules/work"
 )
 
 // Set are the permission files that hold for a workspace, merged.
@@ -46,6 +47,10 @@ type Call struct {
 	Args map[string]any
 	// Cwd is the folder that relative paths start from, absolute; Home is that of "~".
 	Cwd, Home string
+	// Script is the command, if it has been read; nil reads it when it is needed.
+	Script *toolspec.Script
+	// Work bounds what the verdict may cost; nil is a budget of its own.
+	Work *work.Budget
 }
 
 func (c *Call) text(keys ...string) string {
@@ -58,17 +63,29 @@ func (c *Call) text(keys ...string) string {
 }
 
 // Decide gives the strictest verdict over the surfaces that a call touches: its paths, the folder it leaves, its tool or
-// its commands. The reference is empty when the default, ask, decided.
+// its commands. The reference is empty when the default, ask, decided. When the work is used up before all is looked at,
+// the call is denied.
 func (s *Set) Decide(c Call) (netrule.Action, netrule.RuleRef) {
-	w := worst{set: s, home: c.Home}
+	if c.Work == nil {
+		c.Work = work.New(work.PerCall)
+	}
+	w := worst{set: s, home: c.Home, work: c.Work, about: map[string]relevant{}, asked: map[string]bool{}}
+	w.call(&c)
+	if w.work.Over() {
+		return netrule.Deny, netrule.RuleRef{Reason: "the call is too long to be judged"}
+	}
+	return w.action, w.ref
+}
+
+func (w *worst) call(c *Call) {
 	for _, p := range c.paths() {
 		w.path(p, c.Cwd)
 	}
 	switch c.Tool {
 	case "bash":
-		w.command(c.text("command"), c.Cwd)
+		w.command(c)
 	case "mcp":
-		w.ask("mcp", mcpNames(&c))
+		w.ask("mcp", mcpNames(c))
 	case "skill":
 		w.ask("skill", []string{c.text("name", "skill")})
 	default:
@@ -78,7 +95,6 @@ func (s *Set) Decide(c Call) (netrule.Action, netrule.RuleRef) {
 		}
 		w.ask(c.Tool, []string{"*"})
 	}
-	return w.action, w.ref
 }
 
 // worst keeps the strictest verdict so far.
@@ -88,7 +104,16 @@ type worst struct {
 	action netrule.Action
 	ref    netrule.RuleRef
 	any    bool
+
+	work  *work.Budget
+	about map[string]relevant // by surface
+
+	counted, paths bool            // whether it is known that there are rules for all paths, and whether there are
+	asked          map[string]bool // by surface and names: a question that is asked again has the same answer
 }
+
+// relevant are the rules about one surface.
+type relevant struct{ rules, trusted []placedRule }
 
 func (w *worst) take(action netrule.Action, ref netrule.RuleRef) {
 	if !w.any || action < w.action {
@@ -98,27 +123,68 @@ func (w *worst) take(action netrule.Action, ref netrule.RuleRef) {
 
 // ask evaluates one surface for a value that goes by several names. What the trusted files alone deny stays denied.
 func (w *worst) ask(surface string, names []string) {
-	w.take(evaluateNames(w.set.rules, surface, names, w.home))
-	if action, ref := evaluateNames(w.set.trusted, surface, names, w.home); action == netrule.Deny {
+	question := surface + "\x00" + strings.Join(names, "\x00")
+	if !w.work.Spend(200+3*len(question)) || w.asked[question] {
+		return
+	}
+	w.asked[question] = true
+	r := w.rulesAbout(surface)
+	w.take(w.evaluateNames(r.rules, names))
+	if action, ref := w.evaluateNames(r.trusted, names); action == netrule.Deny {
 		w.take(action, ref)
 	}
 }
 
-// evaluateNames gives the last rule that matches the surface and any of the names; ask when there is none.
-func evaluateNames(rules []placedRule, surface string, names []string, home string) (netrule.Action, netrule.RuleRef) {
-	o := Options{Home: home}
+// rulesAbout picks the rules whose surface matches.
+func (w *worst) rulesAbout(surface string) relevant {
+	r, known := w.about[surface]
+	if known {
+		return r
+	}
+	o := Options{Home: w.home, work: w.work}
+	pick := func(rules []placedRule) (out []placedRule) {
+		for _, r := range rules {
+			if w.work.Spend(20) && o.match(r.Surface, surface) {
+				out = append(out, r)
+			}
+		}
+		return out
+	}
+	r = relevant{pick(w.set.rules), pick(w.set.trusted)}
+	w.about[surface] = r
+	return r
+}
+
+// evaluateNames gives the last rule that matches any of the names; ask when there is none.
+func (w *worst) evaluateNames(rules []placedRule, names []string) (netrule.Action, netrule.RuleRef) {
+	o := Options{Home: w.home, work: w.work}
 	for _, r := range slices.Backward(rules) {
-		if o.match(r.Surface, surface) && slices.ContainsFunc(names, func(n string) bool { return o.match(r.Pattern, n) }) {
+		if !w.work.Spend(10) {
+			break
+		}
+		if slices.ContainsFunc(names, func(n string) bool { return o.match(r.Pattern, n) }) {
 			return r.Action, r.ref
 		}
 	}
 	return netrule.Ask, netrule.RuleRef{}
 }
 
+// hasPaths reports whether any rule is about all paths.
+func (w *worst) hasPaths() bool {
+	if !w.counted {
+		w.counted = true
+		w.paths = slices.ContainsFunc(w.set.rules, func(r placedRule) bool { return r.Surface == "path" })
+	}
+	return w.paths
+}
+
 // path evaluates a path on the surface for all of them, when there are rules for it, and the one for leaving the folder.
 func (w *worst) path(p, cwd string) {
+	if !w.work.Spend(500 + 20*(len(p)+len(cwd))) {
+		return
+	}
 	names := aliases(p, cwd, w.home)
-	if slices.ContainsFunc(w.set.rules, func(r placedRule) bool { return r.Surface == "path" }) {
+	if w.hasPaths() {
 		w.ask("path", names)
 	}
 	if full := names[len(names)-1]; full != cwd && !strings.HasPrefix(full, strings.TrimSuffix(cwd, "/")+"/") {
@@ -130,9 +196,18 @@ func (w *worst) path(p, cwd string) {
 var indirect = []string{"sh", "bash", "zsh", "dash", "eval", "sudo", "doas", "env", "xargs", "time", "nohup", "timeout", "nice", "setsid", "stdbuf", "watch", "exec", "command", "find", "fd"}
 
 // command evaluates every simple command, and the paths among their words.
-func (w *worst) command(text, cwd string) {
-	commands, whole := toolspec.Commands(text)
+func (w *worst) command(call *Call) {
+	text, cwd := call.text("command"), call.Cwd
+	script := call.Script
+	if !script.Reads(text) {
+		script = toolspec.ReadScript(text)
+	}
+	commands, whole := script.Commands()
+	w.work.Spend(10*len(text) + 300*len(commands))
 	for _, c := range commands {
+		if w.work.Over() {
+			return
+		}
 		w.ask("bash", []string{c.Text})
 		if runsArguments(c.Words) {
 			w.take(netrule.Ask, netrule.RuleRef{})

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"dshproxy/rules/shellword"
+	"dshproxy/rules/work"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -33,30 +34,55 @@ type simpleCommand struct {
 	words   []string // in their own spelling
 	plain   []string // decoded
 	writes  []string // files that it redirects output to
+
+	texts []string // what spellings gives
+}
+
+// spelt is the command as it is written.
+func (c *simpleCommand) spelt() string { return strings.Join(c.words, " ") }
+
+// spellings are the texts that deny and ask rules look at: as it is written and decoded, each with and without wrappers.
+func (c *simpleCommand) spellings() []string {
+	if c.texts == nil {
+		for _, words := range [][]string{c.words, strip(c.words), c.plain, strip(c.plain)} {
+			if text := strings.Join(words, " "); !slices.Contains(c.texts, text) {
+				c.texts = append(c.texts, text)
+			}
+		}
+	}
+	return c.texts
 }
 
 // firesOn: a deny or ask rule fires on any command at any depth, or on the whole text.
 func (r Rule) firesOn(c *subject) bool {
-	if r.covers(strings.TrimSpace(c.text)) {
+	covers := func(text string) bool { return r.covers(text, c.Work) }
+	if covers(c.trimmed) {
 		return true
 	}
-	return slices.ContainsFunc(c.commands, func(c simpleCommand) bool {
-		return r.covers(strings.Join(c.words, " ")) || r.covers(strings.Join(strip(c.words), " ")) || r.covers(strings.Join(c.plain, " ")) || r.covers(strings.Join(strip(c.plain), " "))
-	})
+	for i := range c.script.commands {
+		if c.Work.Over() {
+			return false
+		}
+		if slices.ContainsFunc(c.script.commands[i].spellings(), covers) {
+			return true
+		}
+	}
+	return false
 }
 
 // allowsCommand: every command at any depth must be covered by one of the allow rules, each perhaps by another.
 func allowsCommand(rules []Rule, c *subject) bool {
-	if !c.whole || len(c.text) > maxCommand || len(c.commands) == 0 {
+	if !c.script.whole || len(c.script.text) > maxCommand || len(c.script.commands) == 0 {
 		return false
 	}
 	covered := false
-	for _, cmd := range c.commands {
+	for i := range c.script.commands {
+		cmd := &c.script.commands[i]
 		if len(cmd.words)+len(cmd.assigns)+len(cmd.writes) == 0 {
 			continue // a compound command; what is in it has places of its own
 		}
 		covered = true
-		approves := func(r Rule) bool { return r.approves(cmd) }
+		approves := func(r Rule) bool { return r.approves(cmd, c.Work) }
 		if !slices.ContainsFunc(rules, approves) {
 			return false
 		}
@@ -65,14 +91,14 @@ func allowsCommand(rules []Rule, c *subject) bool {
 }
 
 // approves reports whether an allow rule covers one command. A redirect writes a file, which no rule for commands speaks of.
-func (r Rule) approves(c simpleCommand) bool {
-	return onlySafe(c.assigns) && len(c.writes) == 0 && r.covers(strings.Join(strip(c.words), " ")) && !(r.hasStar() && runsOthers(strip(c.plain)))
+func (r Rule) approves(c *simpleCommand, left *work.Budget) bool {
+	return onlySafe(c.assigns) && len(c.writes) == 0 && r.covers(strings.Join(strip(c.words), " "), left) && (!r.hasStar() || !runsOthers(strip(c.plain)))
 }
 
 func (r Rule) hasStar() bool { return strings.Contains(r.Spec, "*") }
 
 // covers matches one command. A lone star at the end, behind a space or as ":*", also matches the bare prefix.
-func (r Rule) covers(command string) bool {
+func (r Rule) covers(command string, left *work.Budget) bool {
 	pattern := r.Spec
 	if prefix, ok := strings.CutSuffix(pattern, ":*"); ok {
 		pattern = prefix + " *"
@@ -80,7 +106,7 @@ func (r Rule) covers(command string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, " *"); ok && !strings.Contains(prefix, "*") && command == prefix {
 		return true
 	}
-	return wildcard(pattern, command, never)
+	return within(pattern, command, never, left)
 }
 
 // runsOthers reports commands that run or delete what their arguments say: no wildcard approves those.
@@ -144,8 +170,32 @@ func onlySafe(names []string) bool {
 
 const (
 	maxBrackets = 4096 // the parser recurses
-	maxParsed   = 256 << 10
+	maxParsed   = 128 << 10
 )
+
+// Script is shell text that is read.
+type Script struct {
+	text     string
+	commands []simpleCommand
+	whole    bool
+}
+
+// Reads reports whether the script is what a text reads as.
+func (s *Script) Reads(text string) bool { return s != nil && s.text == text }
+
+// ReadScript reads shell text.
+func ReadScript(text string) *Script {
+	s := &Script{text: text}
+	s.commands, s.whole = parseCommands(text)
+	return s
+}
+
+// ReadStatements is ReadScript for text that has been parsed, all of it.
+func ReadStatements(text string, stmts []*syntax.Stmt) *Script {
+	s := &Script{text: text}
+	s.commands, s.whole = commandsOf(&syntax.File{Stmts: stmts}, text)
+	return s
+}
 
 // parseCommands gives every simple command at any depth. whole is false when the text does not parse or holds what is no
 // simple command, such as a function; the commands are then those before, and the rest split at operators.
@@ -153,10 +203,21 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 	if strings.Count(text, "(")+strings.Count(text, "{")+strings.Count(text, "`") > maxBrackets || len(text) > maxParsed {
 		return splitPlainly(text), false
 	}
+	defer func() {
+		// A panic is a bug of the library met by a hostile text, which then counts as one that does not parse.
+		if p := recover(); p != nil {
+			commands, whole = splitPlainly(text), false
+		}
+	}()
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
 		return splitPlainly(text), false
 	}
+	return commandsOf(file, text)
+}
+
+// commandsOf gives the simple commands of a parsed text.
+func commandsOf(file *syntax.File, text string) (commands []simpleCommand, whole bool) {
 	whole = true
 	slice := func(n syntax.Node) string { return text[n.Pos().Offset():n.End().Offset()] }
 	syntax.Walk(file, func(n syntax.Node) bool {
@@ -204,16 +265,15 @@ type Command struct {
 	Words []string
 }
 
-// Commands gives every simple command of a shell text at any depth. whole is false when the text does not parse, or holds
+// Commands gives every simple command of the text at any depth. whole is false when the text does not parse, or holds
 // what is no simple command; what there is was then split by operators.
-func Commands(text string) (commands []Command, whole bool) {
-	parsed, whole := parseCommands(text)
-	for _, c := range parsed {
+func (s *Script) Commands() (commands []Command, whole bool) {
+	for _, c := range s.commands {
 		if len(c.words) > 0 {
-			commands = append(commands, Command{strings.Join(c.words, " "), c.plain})
+			commands = append(commands, Command{c.spelt(), c.plain})
 		}
 	}
-	return commands, whole
+	return commands, s.whole
 }
 
 // writesFile reports a redirect to a file other than /dev/null.

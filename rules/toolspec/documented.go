@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"dshproxy/netrule"
+	"dshproxy/rules/work"
 )
 
 // Scope is where the settings that hold a rule stand, for its paths. Relative ones are seen from Cwd.
@@ -18,28 +19,55 @@ type Scope struct {
 // Matches reports whether a rule that stands in the list of an action matches a call. Deny and ask rules match if any
 // part of the call does, allow rules only if every part does. The zero action is deny.
 func (r Rule) Matches(list netrule.Action, c Call, s Scope) bool {
-	return r.matches(list, &subject{Call: c}, s)
+	return r.matches(list, newSubject(c), s)
 }
 
 // subject is a call under judgement; its command is read once, for all rules.
 type subject struct {
 	Call
-	parsed   bool
-	text     string // of the command
-	commands []simpleCommand
-	whole    bool
+	parsed  bool
+	script  *Script
+	trimmed string // the text of the command
+
+	host   string
+	isURL  bool
+	hosted bool
+
+	files map[string][]string // by the tool of the rule, what a command plainly reads or writes
 }
 
-// shell gives the commands of a call that has some.
+func newSubject(c Call) *subject {
+	if c.Work == nil {
+		c.Work = work.New(work.PerCall)
+	}
+	return &subject{Call: c, files: map[string][]string{}}
+}
+
+// shell reads the command of a call that has one.
 func (c *subject) shell() bool {
 	if !c.parsed {
-		c.parsed = true
-		if text, ok := c.Call.text("command"); ok {
-			c.text = text
-			c.commands, c.whole = parseCommands(text)
+		c.parsed, c.script = true, &Script{}
+		if text, ok := c.text("command"); ok {
+			if c.script = c.Script; !c.script.Reads(text) {
+				c.script = ReadScript(text)
+			}
+			c.trimmed = strings.TrimSpace(text)
+			// Each command is written out in several spellings.
+			c.Work.Spend(10*len(text) + 1000*len(c.script.commands))
 		}
 	}
-	return c.commands != nil || c.text != ""
+	return c.script.commands != nil || c.script.text != ""
+}
+
+// webHost is hostOf, read once.
+func (c *subject) webHost() (string, bool) {
+	if !c.hosted {
+		c.hosted = true
+		if text, ok := c.text("url"); ok && c.Work.Spend(10_000+100*min(len(text), 4096)+2*len(text)) {
+			c.host, c.isURL = hostOf(c.Call)
+		}
+	}
+	return c.host, c.isURL
 }
 
 func (r Rule) matches(list netrule.Action, c *subject, s Scope) bool {
@@ -48,9 +76,9 @@ func (r Rule) matches(list netrule.Action, c *subject, s Scope) bool {
 		return false
 	}
 	if r.Bare || r.Spec == "*" && !isFileTool(r.Tool) && (!allow || !slices.Contains(pathless, r.Tool)) {
-		return r.coversTool(allow, c.Tool)
+		return r.coversTool(allow, c.Tool, c.Work)
 	}
-	if !allow && r.Tool == c.Tool && r.paramHolds(c.Call) {
+	if !allow && r.Tool == c.Tool && r.paramHolds(c) {
 		return true
 	}
 	switch r.Tool {
@@ -59,9 +87,9 @@ func (r Rule) matches(list netrule.Action, c *subject, s Scope) bool {
 	case "Read", "Edit":
 		return r.pathMatches(allow, c, s)
 	case "WebFetch":
-		return c.Tool == "WebFetch" && r.domainMatches(c.Call)
+		return c.Tool == "WebFetch" && r.domainMatches(c)
 	case "Agent":
-		name, ok := c.Call.text("subagent_type")
+		name, ok := c.text("subagent_type")
 		return c.Tool == "Agent" && ok && name == r.Spec
 	default:
 		return false
@@ -74,7 +102,7 @@ var pathless = []string{"Write", "NotebookEdit", "MultiEdit", "Glob"}
 func isFileTool(tool string) bool { return tool == "Read" || tool == "Edit" }
 
 // coversTool matches a rule without a specifier. Allow rules may have a star only behind the name of a server.
-func (r Rule) coversTool(allow bool, tool string) bool {
+func (r Rule) coversTool(allow bool, tool string, left *work.Budget) bool {
 	if r.Tool == tool {
 		return true
 	}
@@ -87,21 +115,21 @@ func (r Rule) coversTool(allow bool, tool string) bool {
 			return false
 		}
 	}
-	return strings.Contains(r.Tool, "*") && wildcard(r.Tool, tool, never)
+	return strings.Contains(r.Tool, "*") && within(r.Tool, tool, never, left)
 }
 
 // contentFields are what a tool acts on; they have rules of their own and none by parameter.
 var contentFields = []string{"command", "file_path", "notebook_path", "url", "domain"}
 
 // paramHolds matches Tool(param:value) against a scalar argument.
-func (r Rule) paramHolds(c Call) bool {
+func (r Rule) paramHolds(c *subject) bool {
 	name, value, ok := strings.Cut(r.Spec, ":")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 	if !ok || slices.Contains(contentFields, name) || name == "path" && (c.Tool == "Grep" || c.Tool == "Glob") {
 		return false
 	}
 	given, ok := scalar(c.Input[name])
-	return ok && wildcard(value, given, never)
+	return ok && within(value, given, never, c.Work)
 }
 
 var (
@@ -120,10 +148,10 @@ func (r Rule) pathMatches(allow bool, c *subject, s Scope) bool {
 		}
 	}
 	if c.Tool == "Bash" && !allow {
-		return slices.ContainsFunc(r.shellFiles(c), func(name string) bool { return r.coversPath(allow, name, s) })
+		return slices.ContainsFunc(r.shellFiles(c), func(name string) bool { return r.coversPath(allow, name, s, c.Work) })
 	}
-	name, ok := c.Call.text("file_path", "path", "notebook_path")
-	return ok && name != "" && slices.Contains(covered, c.Tool) && r.coversPath(allow, name, s)
+	name, ok := c.text("file_path", "path", "notebook_path")
+	return ok && name != "" && slices.Contains(covered, c.Tool) && r.coversPath(allow, name, s, c.Work)
 }
 
 // fileCommands are commands whose operands are files that they read; of those that sed -i changes, too.
@@ -134,8 +162,11 @@ func (r Rule) shellFiles(c *subject) []string {
 	if !c.shell() {
 		return nil
 	}
+	if known, ok := c.files[r.Tool]; ok {
+		return known
+	}
 	var out []string
-	for _, cmd := range c.commands {
+	for _, cmd := range c.script.commands {
 		out = append(out, cmd.writes...)
 		words := strip(cmd.plain)
 		if len(words) == 0 || !slices.Contains(fileCommands, words[0]) {
@@ -151,11 +182,17 @@ func (r Rule) shellFiles(c *subject) []string {
 			}
 		}
 	}
-	return out
+	// A file that is named often is looked at once.
+	slices.Sort(out)
+	c.files[r.Tool] = slices.Compact(out)
+	return c.files[r.Tool]
 }
 
 // coversPath matches one path.
-func (r Rule) coversPath(allow bool, name string, s Scope) bool {
+func (r Rule) coversPath(allow bool, name string, s Scope, left *work.Budget) bool {
+	if !left.Spend(500 + 30*(len(name)+len(s.Cwd)+len(r.Spec))) {
+		return false
+	}
 	cwd := path.Join("/", s.Cwd)
 	name = strings.ReplaceAll(name, `\`, "/")
 	if len(name) > 2 && name[1] == ':' && name[2] == '/' {
@@ -175,22 +212,22 @@ func (r Rule) coversPath(allow bool, name string, s Scope) bool {
 	if !ok {
 		return false
 	}
-	if matchPath(pattern, relative) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, relative) {
+	if matchPath(pattern, relative, left) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, relative, left) {
 		return true
 	}
-	return !allow && r.coversFolder(pattern, relative)
+	return !allow && r.coversFolder(pattern, relative, left)
 }
 
 // coversFolder is what only deny and ask rules do: a folder at any depth, a folder itself, and all that is in a folder.
-func (r Rule) coversFolder(pattern, relative string) bool {
-	if first, rest, ok := strings.Cut(pattern, "/"); ok && rest == "**" && !r.rooted() && matchPath("**/"+first+"/**", relative) {
+func (r Rule) coversFolder(pattern, relative string, left *work.Budget) bool {
+	if first, rest, ok := strings.Cut(pattern, "/"); ok && rest == "**" && !r.rooted() && matchPath("**/"+first+"/**", relative, left) {
 		return true
 	}
-	if folder, ok := strings.CutSuffix(pattern, "/**"); ok && matchPath(folder, relative) {
+	if folder, ok := strings.CutSuffix(pattern, "/**"); ok && matchPath(folder, relative, left) {
 		return true
 	}
-	for dir := path.Dir(relative); dir != "."; dir = path.Dir(dir) {
-		if matchPath(pattern, dir) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, dir) {
+	for dir := path.Dir(relative); dir != "." && !left.Over(); dir = path.Dir(dir) {
+		if matchPath(pattern, dir, left) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, dir, left) {
 			return true
 		}
 	}
@@ -230,9 +267,9 @@ func below(dir, name string) (string, bool) {
 }
 
 // domainMatches: a leading "*." is any depth of subdomains, a lone star everything, another star stays in its label.
-func (r Rule) domainMatches(c Call) bool {
+func (r Rule) domainMatches(c *subject) bool {
 	pattern, ok := strings.CutPrefix(r.Spec, "domain:")
-	host, isURL := hostOf(c)
+	host, isURL := c.webHost()
 	pattern = strings.ToLower(strings.TrimSuffix(strings.TrimSpace(pattern), "."))
 	if !ok || !isURL || pattern == "" {
 		return false

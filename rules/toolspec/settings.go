@@ -10,6 +10,7 @@ import (
 	"dshproxy/netrule"
 	"dshproxy/rules/jsonc"
 	"dshproxy/rules/tree"
+	"dshproxy/rules/work"
 )
 
 // Origin is the scope that a settings file belongs to, the strongest first.
@@ -126,7 +127,7 @@ func (r Rule) never(list netrule.Action) string {
 	switch {
 	case !r.Bare && strings.HasPrefix(r.Tool, "mcp__"):
 		return "rules for MCP tools take no parentheses"
-	case r.Bare && list == netrule.Allow && strings.Contains(r.Tool, "*") && !r.coversTool(true, strings.ReplaceAll(r.Tool, "*", "x")):
+	case r.Bare && list == netrule.Allow && strings.Contains(r.Tool, "*") && !r.coversTool(true, strings.ReplaceAll(r.Tool, "*", "x"), work.New(work.PerCall)):
 		return "an allow rule may have a star only behind mcp__SERVER__"
 	case !r.Bare && slices.Contains(pathless, r.Tool) && r.Spec != "*" && !strings.Contains(r.Spec, ":"):
 		return "paths are judged by rules for Read and Edit"
@@ -266,17 +267,29 @@ type Verdict struct {
 	Connects bool
 }
 
-// Decide gives the verdict about a call. cwd is the folder that relative paths start from, home that of "~".
+// Decide gives the verdict about a call. cwd is the folder that relative paths start from, home that of "~". When the work
+// is used up before all is looked at, the call is denied.
 func (s *Set) Decide(c Call, cwd, home string) Verdict {
-	sub := &subject{Call: c}
+	sub := newSubject(c)
+	v := s.decide(sub, cwd, home)
+	if sub.Work.Over() {
+		return Verdict{Matched: true, Ref: netrule.RuleRef{Reason: "the call is too long to be judged"}}
+	}
+	return v
+}
+
+func (s *Set) decide(sub *subject, cwd, home string) Verdict {
 	for i := range s.rules {
 		r := &s.rules[i]
+		if !sub.Work.Spend(10) {
+			return Verdict{}
+		}
 		if r.matches(r.list, sub, Scope{Cwd: cwd, Dir: s.dirs[r.ref.File], Home: home}) {
 			_, connects := r.hostPattern()
 			return Verdict{true, r.list, r.ref, connects}
 		}
 	}
-	if c.Tool == "Bash" && sub.shell() {
+	if sub.Tool == "Bash" && sub.shell() {
 		return s.allowsTogether(sub)
 	}
 	return Verdict{}
@@ -294,9 +307,10 @@ func (s *Set) allowsTogether(c *subject) Verdict {
 	if !allowsCommand(rules, c) {
 		return Verdict{}
 	}
-	for _, cmd := range c.commands {
+	for k := range c.script.commands {
+		cmd := &c.script.commands[k]
 		for i, r := range rules {
-			if len(cmd.words) > 0 && r.approves(cmd) {
+			if len(cmd.words) > 0 && r.approves(cmd, c.Work) {
 				return Verdict{Matched: true, Action: netrule.Allow, Ref: refs[i]}
 			}
 		}
