@@ -208,6 +208,10 @@ func (x *exchange) landed() {
 	x.fl.note("target", "eof")
 	record := x.fl.land(time.Now())
 	record.ID = x.record.ID
+	if x.inside != nil {
+		x.inside.tunnel.fl.in.Add(record.BytesIn)
+		x.inside.tunnel.fl.out.Add(record.BytesOut)
+	}
 	if x.handed || !x.observed {
 		return // the tunnel has a record of its own
 	}

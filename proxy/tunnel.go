@@ -126,7 +126,7 @@ func (t *tunnel) refuse(code netrule.Code) {
 	_ = t.client.SetWriteDeadline(time.Now().Add(lingerFor)) // a client that does not read is not waited for
 	t.takeOver()
 	t.target.Close()
-	t.sayGoodbye(t.opening.isTLS())
+	t.sayGoodbye(t.opening.tls)
 	t.close()
 }
 

@@ -127,9 +127,6 @@ func (t *tunnel) observeInside(code netrule.Code, target netrule.Target, a *Admi
 // stageTunnel marks records about what a tunnel carries.
 const stageTunnel = "tunnel"
 
-// isTLS reports whether the client has begun to speak TLS.
-func (o *opening) isTLS() bool { return len(o.held) > 0 && o.held[0] == recordHandshake || o.hello != clientHello{} || o.timed }
-
 // serveHTTP serves clear HTTP in a tunnel: every request is judged, and goes to the tunnel's target whatever it says.
 func (t *tunnel) serveHTTP() {
 	t.takeOver()

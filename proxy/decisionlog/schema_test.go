@@ -29,7 +29,7 @@ func TestSchemaHasNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := fullDecision()
-	closed, good, bad := Close{Duration: time.Second}, Reload{OK: true, Policy: "x"}, Reload{Error: "y"}
+	closed, good, bad := Close{Duration: time.Second, SNI: "a.test"}, Reload{OK: true, Policy: "x"}, Reload{Error: "y"}
 	for name, adders := range map[string][]func([]byte) []byte{
 		"decision": {full.appendTo}, "close": {closed.appendTo}, "reload": {good.appendTo, bad.appendTo},
 	} {
