@@ -183,7 +183,6 @@ func (v *service) wire() error {
 	if chain != nil {
 		gate.Chaining = &proxy.Chaining{Chain: chain, Local: s.upstream.resolve == "local", Only: s.upstream.only, ParentAddrs: dialer.ParentAddrs}
 	}
-	dialer.Via = v.server.Pseudonym()
 	if v.server.Inspector, err = v.inspector(); err != nil {
 		return err
 	}
