@@ -60,7 +60,7 @@ func TestConnect(t *testing.T) {
 func TestConnectWithoutExtras(t *testing.T) {
 	heads := make(chan string, 1)
 	p := mustParent(t, "http://"+fake(t, answering(heads, "HTTP/1.0 200\r\n\r\n")))
-	c, _, _, err := (&Dialer{Check: allow}).DialThrough(t.Context(), Named(p, "a.test", 1), "1.1 us-1")
+	c, _, _, err := (&Dialer{Check: allow}).DialThrough(t.Context(), Named(p, "a.test", 1), "")
 	if err != nil {
 		t.Fatal(err)
 	}
