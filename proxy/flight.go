@@ -41,10 +41,10 @@ type flight struct {
 	mu    sync.Mutex
 	query netrule.Query  // what is judged again; guarded by mu
 	sni   netrule.Target // another name that its TLS was admitted for
-	why  string // set by the first to end it
-	by   string
-	code netrule.Code // of stop
-	over bool
+	why   string         // set by the first to end it
+	by    string
+	code  netrule.Code // of stop
+	over  bool
 }
 
 // touch notes bytes.

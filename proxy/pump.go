@@ -17,8 +17,8 @@ type pump struct {
 	count    func(int64) int64
 	pools    *bufferPools
 	pipes    *pipePool
-	limit    int64 // of the flight, both directions together; 0 is none
-	first    *opening // holds what the client sends first; nil passes everything on
+	limit    int64        // of the flight, both directions together; 0 is none
+	first    *opening     // holds what the client sends first; nil passes everything on
 	code     netrule.Code // why first refused
 }
 
@@ -47,6 +47,7 @@ func (p *pump) begin(early []byte, src chunks) (end relayEnd, done bool) {
 			return endRead, true
 		}
 		switch next {
+		case stepPass:
 		case stepMore:
 			continue
 		case stepRefuse:

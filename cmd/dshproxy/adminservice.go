@@ -44,7 +44,7 @@ func (a *adminService) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), adminGoodbye)
 	defer cancel()
 	if a.server.Shutdown(ctx) != nil {
-		a.server.Close()
+		_ = a.server.Close() // what is left of it ends with the process
 	}
 }
 
@@ -232,9 +232,12 @@ func (b backend) judge(in admin.Call) (rules.Call, live.Verdict, error) {
 	}
 	v, err := b.v.rules.Current().Judge(c, b.v.settings.selfProtect == "on")
 	if err != nil {
-		err = &admin.Error{Status: http.StatusBadRequest, Code: "bad_request", Message: "the arguments are no JSON object"}
+		return c, v, &admin.Error{Status: http.StatusBadRequest, Code: "bad_request", Message: "the arguments are no JSON object"}
 	}
-	return c, v, err
+	if err := b.v.settings.auditCall("api", &c, &v, b.v.rules.Current().Hash); err != nil {
+		b.v.log.Warn("a tool call was not recorded", "err", err)
+	}
+	return c, v, nil
 }
 
 func (b backend) Check(_ context.Context, in admin.Call) (admin.Verdict, error) {

@@ -138,6 +138,9 @@ func (a *app) check(f *checkFlags) error {
 	if err != nil {
 		return usageError("the arguments are a JSON object", "arguments: %w", err)
 	}
+	if err := a.settings.auditCall("check", &c, &v, rules.Current().Hash); err != nil {
+		fmt.Fprintln(a.io.err, "dshproxy: warning: not recorded: "+err.Error())
+	}
 	enc := json.NewEncoder(a.io.out)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(verdictOf(&v)); err != nil {

@@ -496,7 +496,7 @@ func (v *service) run(ctx context.Context) error {
 		case <-ctx.Done():
 		case s := <-signals:
 			if s == syscall.SIGHUP {
-				v.reload()
+				_, _ = v.reload() // it has told the operator
 				continue
 			}
 			if s == os.Interrupt {

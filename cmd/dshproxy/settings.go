@@ -32,7 +32,7 @@ type settings struct {
 	maxRuleBytes                   int64
 	caseInsensitivePaths           bool
 	watchStability                 int
-	selfProtect, explain           string
+	selfProtect, explain, audit    string
 	builtin                        bool
 	builtinPath                    string
 	mode, sandbox, autoFallback    string
@@ -99,6 +99,7 @@ func (s *settings) table() []setting {
 		{"watch", (*boolValue)(&s.watch), "reload changed rule files"},
 		{"watchStabilityThresholdMs", (*intValue)(&s.watchStability), "milliseconds between two equal reads"},
 		{"enforce", (*boolValue)(&s.enforce), "false is dry run: refusals of the policy are only recorded"},
+		{"audit", enum(&s.audit, "all", "hits"), "tool calls that check, hook and the API record in log.decisions, where that is a file: all, or only those that a rule decided"},
 		{"builtin.enabled", (*boolValue)(&s.builtin), "judge tool calls by the built-in rules too, behind the workspace's"},
 		{"builtin.path", (*stringValue)(&s.builtinPath), "rule file in the place of the built-in rules"},
 		{"selfProtect", enum(&s.selfProtect, "on", "off"), "deny tool calls that would change rules or client settings"},
@@ -168,13 +169,13 @@ func (s *settings) table() []setting {
 // later are keys of the format that this version does not have. They are refused by name: a setting that is silently
 // ignored would fail open.
 var later = []string{
-	"audit", "network.noProxy", "admin.page", "dns.cache", "dns.stale", "ask.", "log.onDrop",
+	"network.noProxy", "admin.page", "dns.cache", "dns.stale", "ask.", "log.onDrop",
 }
 
 func (s *settings) setDefaults() {
 	*s = settings{
 		rulesFile: live.DefaultRulesFile, dialects: []string{string(live.DSH)}, workspaceRules: "full", maxCachedWorkspaces: live.DefaultMaxWorkspaces, badFilePolicy: "fail", patternMode: "glob", maxRules: 256, maxGlobStars: 2, maxRuleBytes: 16 << 20,
-		caseInsensitivePaths: runtime.GOOS == "windows", watch: true, watchStability: 200, enforce: true, builtin: true, selfProtect: "on", explain: "auto",
+		caseInsensitivePaths: runtime.GOOS == "windows", watch: true, watchStability: 200, enforce: true, builtin: true, selfProtect: "on", explain: "auto", audit: "all",
 		mode: "whitelist", autoFallback: "deny-all", unlisted: "deny", loopback: "policy", guard: "filter",
 		defaultPorts: []netrule.PortRange{{Lo: 1, Hi: 65535}}, proxyBind: "127.0.0.1", proxyPort: 3128, allowHostAction: true,
 		metricsListen: "127.0.0.1:9128", dnsServers: []string{"system"}, dnsTimeout: 2 * time.Second,

@@ -65,7 +65,7 @@ func shown(s *settings, path string) string {
 // wantDefaults are those of operations.md §2, as config show prints them.
 var wantDefaults = map[string]string{
 	"rulesFile": ".dsh/rules.yaml", "searchUp": "false", "fallbackPath": "", "managedRules": "[]", "dialects": "[dsh]", "workspaceRules": "full", "maxCachedWorkspaces": "512", "badFilePolicy": "fail", "maxRules": "256",
-	"maxRuleBytes": "16MiB", "maxGlobStars": "2", "patternMode": "glob", "watch": "true", "watchStabilityThresholdMs": "200", "enforce": "true", "builtin.enabled": "true", "builtin.path": "", "selfProtect": "on", "explain": "auto",
+	"maxRuleBytes": "16MiB", "maxGlobStars": "2", "patternMode": "glob", "watch": "true", "watchStabilityThresholdMs": "200", "enforce": "true", "audit": "all", "builtin.enabled": "true", "builtin.path": "", "selfProtect": "on", "explain": "auto",
 	"network.mode": "whitelist", "network.sandbox": "", "network.autoFallback": "deny-all", "network.unlisted": "deny", "network.loopback": "policy",
 	"network.defaultPorts": "any", "network.guard": "filter", "network.privateAllowed": "[]", "network.internal": "[]", "network.nat64Prefixes": "[]",
 	"network.proxyBind": "127.0.0.1", "network.proxyPort": "3128", "network.allowHostAction": "true", "listen": "[]", "metrics.listen": "127.0.0.1:9128",
@@ -522,7 +522,7 @@ func TestSettingsFileMissingOrLarge(t *testing.T) {
 // changed has a value for every key that is not its default.
 var changed = map[string]string{
 	"rulesFile": "policy/r.yaml", "searchUp": "true", "fallbackPath": "/fallback.yaml", "managedRules": "[/a.yaml, /b.yaml]", "dialects": "[claude-settings, dsh]", "workspaceRules": "narrow", "maxCachedWorkspaces": "3", "badFilePolicy": "ignore-with-warning", "maxRules": "7",
-	"maxRuleBytes": "3KiB", "maxGlobStars": "5", "patternMode": "regex", "caseInsensitivePaths": "true", "watch": "false", "watchStabilityThresholdMs": "0", "enforce": "false", "builtin.enabled": "false", "builtin.path": "/baseline.yaml", "selfProtect": "'off'", "explain": "code",
+	"maxRuleBytes": "3KiB", "maxGlobStars": "5", "patternMode": "regex", "caseInsensitivePaths": "true", "watch": "false", "watchStabilityThresholdMs": "0", "enforce": "false", "audit": "hits", "builtin.enabled": "false", "builtin.path": "/baseline.yaml", "selfProtect": "'off'", "explain": "code",
 	"network.mode": "auto", "network.sandbox": "read-only", "network.autoFallback": "allow-all", "network.unlisted": "ask", "network.loopback": "allow",
 	"network.defaultPorts": "[80, 443, 8000-9000]", "network.guard": "refuse", "network.privateAllowed": "[10.0.0.0/8, 'fd00::/8']", "network.internal": "[198.18.0.0/15]", "network.nat64Prefixes": "['64:ff9b:1::/48']",
 	"network.proxyBind": "'::1'", "network.proxyPort": "0", "network.allowHostAction": "false", "listen": "['127.0.0.1:1']", "metrics.listen": "off",

@@ -71,7 +71,8 @@ func TestSchema(t *testing.T) {
 	full, empty := fullDecision(), Decision{Outcome: "refused"}
 	cl := Close{ID: "x", BytesIn: 1, BytesOut: 2, Duration: time.Second, ClosedBy: "client", Why: "eof"}
 	good, bad := Reload{OK: true, Rules: 3, Policy: "x"}, Reload{Error: "y"}
-	for _, add := range []func([]byte) []byte{full.appendTo, empty.appendTo, cl.appendTo, good.appendTo, bad.appendTo} {
+	tool, through := Tool{Tool: "bash", Client: "check", Rule: full.Decision.Rule}, Tool{Tool: "x\x00\n", Passthrough: true}
+	for _, add := range []func([]byte) []byte{tool.Append, through.Append, full.appendTo, empty.appendTo, cl.appendTo, good.appendTo, bad.appendTo} {
 		validLine(t, s, add(nil))
 	}
 	got := string(full.appendTo(nil))
