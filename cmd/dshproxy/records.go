@@ -43,9 +43,9 @@ func readLog(path string) ([]recorded, error) {
 	for n := 1; lines.Scan(); n++ {
 		var r struct {
 			Msg, Stage, Scheme, Host, Verdict, Identity string
-			Port                                 uint16
-			Repeated                             int
-			Addresses                            []struct {
+			Port                                        uint16
+			Repeated                                    int
+			Addresses                                   []struct {
 				Addr netip.Addr
 				Kept bool
 			}
