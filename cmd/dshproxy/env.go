@@ -61,6 +61,11 @@ func (a *app) env(f *envFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.ca == "" {
+		if err := a.settings.load(a.config, a.flags); err != nil {
+			return err
+		}
+	}
 	if f.ca == "" && len(a.settings.inspectDomains) > 0 {
 		if f.ca, err = caBundle(a.settings.inspectCA); err != nil {
 			return &exitError{exitFailure, fmt.Errorf("inspect.caFile: %w", err), "dshproxy ca init makes it"}
