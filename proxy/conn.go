@@ -21,7 +21,7 @@ import (
 
 // conn is one client connection. Its owner goroutine reads every byte of it, until it ends or becomes a tunnel.
 type conn struct {
-	party
+	*party
 	srv    *Server
 	nc     net.Conn // of the owner goroutine alone: TLS may take the place of raw
 	raw    net.Conn

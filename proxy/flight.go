@@ -18,7 +18,7 @@ import (
 // flight is a connection that carries bytes: a tunnel, an upgrade or a forwarded exchange. It is swept for idleness by
 // the clock, and judged again on every reload.
 type flight struct {
-	party
+	*party
 	id        string
 	protocol  string
 	workspace string

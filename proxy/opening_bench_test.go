@@ -52,7 +52,7 @@ func TestOpeningAllocates(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		one.opening = opening{tunnel: one}
 		p := pump{dst: client, fl: one.fl, count: count, pools: pools, first: &one.opening}
-		if end, done := p.begin(first, src); done {
+		if end, done := p.beginWith(first, src); done {
 			t.Fatal(end)
 		}
 	}); n > 0 {
