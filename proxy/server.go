@@ -163,6 +163,14 @@ func (s *Server) Stop() {
 	}
 }
 
+// launch enters a flight into the books. A stop that came between its admission and now has not seen it.
+func (s *Server) launch(f *flight) {
+	s.flights.launch(f, s.Gate)
+	if s.stopped.Load() {
+		f.stop(netrule.CodeStopped)
+	}
+}
+
 // Resume takes requests again.
 func (s *Server) Resume() { s.stopped.Store(false) }
 

@@ -36,7 +36,7 @@ type tunnel struct {
 }
 
 func (t *tunnel) start() {
-	t.srv.flights.launch(t.fl, t.srv.Gate)
+	t.srv.launch(t.fl)
 	t.opening.tunnel = t
 	t.answers.Add(1)
 	go t.copyToTarget()
