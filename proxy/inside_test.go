@@ -21,7 +21,7 @@ func (w *world) tunnelTo(host string, port int) *testConn {
 	w.t.Helper()
 	c := w.dial().send(fmt.Sprintf("CONNECT %s:%d HTTP/1.1\r\n\r\n", host, port))
 	if r := c.response("CONNECT"); r.StatusCode != 200 {
-		w.t.Fatalf("CONNECT %s: %s", host, r.Status)
+		w.t.Fatalf("CONNECT %s: %s, %s", host, r.Status, w.lastRecord().Cause)
 	}
 	return c
 }

@@ -147,7 +147,7 @@ func (t *tunnel) inspect() {
 	var used atomic.Bool
 	t.srv.Inspector.Inspect(t.srv.base, &InspectedTunnel{
 		Client: &replayConn{Conn: t.client, first: t.opening.held, fl: t.fl},
-		Host:   target.Host, Port: target.Port,
+		Host:   target.Host, Port: target.Port, ID: t.fl.id,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			if used.CompareAndSwap(false, true) {
 				return t.target, nil
