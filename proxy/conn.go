@@ -126,6 +126,7 @@ func (c *conn) readHead(first bool) (int, error) {
 			// A byte that has arrived by now is owed an answer, though nobody has read it.
 			_ = c.nc.SetReadDeadline(time.Now().Add(lastLook))
 			_ = c.in.fill() // its error says no more than the first
+			_ = c.nc.SetReadDeadline(time.Now().Add(l.HeadTimeout))
 		}
 		if len(c.in.bytes()) == 0 {
 			return 0, nil
