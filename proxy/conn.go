@@ -39,6 +39,7 @@ type conn struct {
 	idle    atomic.Bool // waits for the first byte of a head
 	handed  bool        // the tunnel owns the connection now
 
+	patience    patience
 	speaksSOCKS bool
 	hint        string // for the record
 }
@@ -245,21 +246,16 @@ func (c *conn) unidentified(code netrule.Code) bool {
 
 // admit asks the gate. On a refusal or failure the answer has been written and the result is false.
 func (c *conn) admit(protocol string, q netrule.Query) (a Admission, ok bool) {
-	ctx := c.srv.base
 	if c.inside != nil {
 		fl := c.inside.tunnel.fl
 		a = c.srv.Gate.AdmitAt(q, fl.workspace, fl.dest, fl.dialed)
 	} else {
-		if !q.Target.IsLiteral() && !q.Target.IsLocalhost() { // a lookup may take its time
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, c.srv.Limits.Answer)
-			defer cancel()
-			defer c.watch(cancel)()
-		}
-		a = c.srv.Gate.Admit(ctx, q, c.who.Workspace, c.client)
+		c.patience.begin(c)
+		a = c.srv.Gate.Admit(&c.patience, q, c.who.Workspace, c.client)
 	}
 	c.describe(protocol, q.Target, &a)
 	if !a.OK {
+		c.patience.end()
 		c.refuseAdmission(q.Target, &a)
 		return a, false
 	}
@@ -423,11 +419,12 @@ type link struct {
 
 // dial connects to an admitted destination. On failure the answer has been written.
 func (c *conn) dial(a *Admission, q netrule.Query) (link, bool) {
-	ctx, cancel := context.WithTimeout(c.srv.base, max(c.srv.Limits.Answer-a.DNS, 0))
-	defer cancel()
-	defer c.watch(cancel)()
+	if c.inside != nil {
+		c.patience.begin(c)
+	}
 	start := time.Now()
-	l, code, err := c.dialWithin(ctx, a, q.Target.Scheme == netrule.SchemeHTTP)
+	l, code, err := c.dialWithin(&c.patience, a, q.Target.Scheme == netrule.SchemeHTTP)
+	c.patience.end()
 	c.record.DialTried, c.record.Dial = true, time.Since(start)
 	if err == nil && !c.srv.Gate.isCurrent(a.Policy, a.Workspace) && !c.srv.Gate.StillAllowed(q, a.Dest, l.addr, a.Workspace) {
 		// A reload came between, in the time that lookup and dial took.

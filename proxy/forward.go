@@ -134,6 +134,7 @@ func (x *exchange) connectOrigin(fresh bool) bool {
 		}
 		x.origin = x.newOrigin(l, a.Dest, a.Policy)
 	}
+	x.patience.end()
 	x.record.Dialed = x.origin.addr
 	return true
 }
