@@ -196,6 +196,11 @@ func (v *verdict) addPossible(r *Rule) {
 	v.addAllow(r)
 }
 
+// IsDryRun reports whether the policy only marks what it would refuse.
+func (p *Policy) IsDryRun() bool {
+	return p != nil && p.opts.DryRun && (p.also == nil || p.also.IsDryRun())
+}
+
 // addAllow notes an allow rule. More layers than the array holds do not exist; a rule that found no room would only
 // leave its addresses unopened and unintersected, so refuse instead.
 func (v *verdict) addAllow(r *Rule) {

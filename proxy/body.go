@@ -40,7 +40,7 @@ type relay struct {
 	src   *reader
 	out   []byte
 	fl    *flight
-	count func(int64) int64
+	count func(int64)
 	// unchunk writes the data of chunks alone, for peers that know none.
 	unchunk   bool
 	maxFields int

@@ -203,7 +203,11 @@ func (c *conn) refuseHead(err error) {
 	if !errors.As(err, &he) {
 		he = badHead("a malformed request")
 	}
-	c.refuse("unknown", &refusal{code: he.code, status: he.status, why: he.why})
+	r := &refusal{code: he.code, status: he.status, why: he.why}
+	if c.inside != nil {
+		r.target = c.inside.target
+	}
+	c.refuse("unknown", r)
 }
 
 // handle serves the request whose head is the first n bytes of the buffer, and reports whether the connection goes on.
@@ -277,7 +281,7 @@ func (c *conn) describe(protocol string, t netrule.Target, a *Admission) {
 		c.record.Upstream, c.record.Delegated = p.String(), a.Dest.IsNamed()
 	}
 	if c.inside != nil {
-		c.record.Stage = stageTunnel
+		c.record.Stage, c.record.ID = stageTunnel, c.inside.tunnel.fl.id
 	}
 	c.record.Cause = c.hint
 	if a.Cause != nil {
@@ -382,7 +386,24 @@ func (c *conn) turnAway(code netrule.Code) {
 	if c.in.fill() != nil {
 		return
 	}
-	c.refuse("unknown", &refusal{code: code})
+	switch first := c.in.bytes()[0]; {
+	case c.front.TLS != nil, fromAny(c.front.ProxyProtocol, c.facts.Source), isRecord(first):
+		c.turnAwayAtOnce(code) // nothing in clear can be read there
+	case first == socksVersion:
+		c.recordTurned("socks5", code)
+		_, _ = c.nc.Write([]byte{socksVersion, methodNoneGood}) // as far as it gets
+		c.linger()
+	default:
+		c.refuse("unknown", &refusal{code: code})
+	}
+}
+
+// recordTurned records a connection that got no slot.
+func (c *conn) recordTurned(protocol string, code netrule.Code) {
+	c.record = c.blank()
+	c.record.Protocol, c.record.Code, c.record.Outcome = protocol, code, outcomeRefused
+	c.observe()
+	_ = c.nc.SetWriteDeadline(time.Now().Add(100 * time.Millisecond)) // it need not arrive; the limit is the client's own
 }
 
 // authorityOf keeps what a record may show of a target that no parser accepts: no user name or password, no path, no
@@ -397,15 +418,16 @@ func authorityOf(raw string) string {
 	return raw[strings.LastIndexByte(raw, '@')+1:]
 }
 
-// turnAwayAtOnce answers without waiting for a byte, for a client that holds all that it may.
+// turnAwayAtOnce answers without waiting for a byte, for a client that holds all that it may. Where HTTP in clear comes
+// first is no more than a guess, so it says nothing there.
 func (c *conn) turnAwayAtOnce(code netrule.Code) {
 	defer c.nc.Close()
-	c.record = c.blank()
-	c.record.Protocol, c.record.Code, c.record.Outcome = "unknown", code, outcomeRefused
-	c.observe()
-	_ = c.nc.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	c.recordTurned("unknown", code)
+	if c.front.TLS != nil || c.front.NoHTTP || len(c.in.bytes()) > 0 {
+		return
+	}
 	r := refusal{code: code, id: c.record.ID}
-	_, _ = c.nc.Write(r.append(nil, c.front.voice)) // it may not arrive; the limit is the client's own
+	_, _ = c.nc.Write(r.append(nil, c.front.voice)) // as far as it gets
 }
 
 // link is a connection to where a client is going.

@@ -88,7 +88,7 @@ func (c *conn) newTunnel(l link, head []byte, q netrule.Query, a *Admission) *tu
 	t := &tunnel{party: c.party, srv: c.srv, client: c.nc, target: l.c, slot: c.client}
 	t.fl = &flight{
 		party: c.party, id: c.record.ID, protocol: c.record.Protocol, query: q, workspace: a.Workspace, dest: a.Dest, dialed: l.addr, policy: a.Policy,
-		start: time.Now(), tunnel: true, end: t.close,
+		start: time.Now(), limit: c.srv.Limits.TunnelBytes, end: t.close,
 	}
 	t.fl.keepAlive = func() { setKeepAlive(t.client, t.target) }
 	t.toTarget = bytes.Clone(c.in.bytes())

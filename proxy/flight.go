@@ -26,7 +26,8 @@ type flight struct {
 	dialed    netip.AddrPort  // invalid where a parent has resolved the name
 	policy    *netrule.Policy // that admitted it
 	start     time.Time
-	tunnel    bool // has a lifetime and a byte limit, and a close record
+	limit     int64   // of its bytes, both ways together; 0 is none
+	within    *flight // the tunnel that carries it; its bytes are that one's, too
 
 	// keepAlive switches on TCP keep-alive probes; the sweep calls it once the flight has lived for a while, which saves
 	// short ones the system calls.
@@ -47,8 +48,33 @@ type flight struct {
 	over  bool
 }
 
-// touch notes bytes.
-func (f *flight) touch() { f.last.Store(time.Now().UnixNano()) }
+// touch notes that something has moved.
+func (f *flight) touch() {
+	now := time.Now().UnixNano()
+	f.last.Store(now)
+	if f.within != nil {
+		f.within.last.Store(now)
+	}
+}
+
+// received counts bytes from the client, and sent those to it. Over its limit the flight is stopped; who knows before how
+// much it may move asks left.
+func (f *flight) received(n int64) { f.count(&f.in, n) }
+func (f *flight) sent(n int64)     { f.count(&f.out, n) }
+
+func (f *flight) count(way *atomic.Int64, n int64) {
+	way.Add(n)
+	if left, limited := f.left(); limited && left < 0 {
+		f.stop(netrule.CodeBytes)
+	}
+	switch {
+	case f.within == nil:
+	case way == &f.in:
+		f.within.received(n)
+	default:
+		f.within.sent(n)
+	}
+}
 
 // current gives what the flight is judged by now.
 func (f *flight) current() netrule.Query {
@@ -121,7 +147,7 @@ func (f *flight) stop(code netrule.Code) {
 	if f.over {
 		return
 	}
-	if f.why == "" {
+	if f.why == "" || f.why == "eof" { // the end of one side was not that of the flight
 		f.by, f.why, f.code = "proxy", code.String(), code
 	}
 	f.end()
@@ -142,11 +168,11 @@ func (f *flight) ended() bool {
 }
 
 // left gives how many bytes the flight may still carry, and false when there is no limit.
-func (f *flight) left(limit int64) (int64, bool) {
-	if limit <= 0 || !f.tunnel {
+func (f *flight) left() (int64, bool) {
+	if f.limit <= 0 {
 		return 0, false
 	}
-	return limit - f.in.Load() - f.out.Load(), true
+	return f.limit - f.in.Load() - f.out.Load(), true
 }
 
 // flights are all of a server.
@@ -188,7 +214,7 @@ func (fs *flights) sweep(now time.Time, l *Limits) {
 		switch {
 		case idle > 0 && now.UnixNano()-f.last.Load() > int64(idle):
 			f.stop(netrule.CodeIdle)
-		case f.tunnel && l.Lifetime > 0 && now.Sub(f.start) > l.Lifetime:
+		case l.Lifetime > 0 && now.Sub(f.start) > l.Lifetime:
 			f.stop(netrule.CodeLifetime)
 		}
 	}

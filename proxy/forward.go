@@ -169,7 +169,10 @@ func (x *exchange) attempt() (keep, retry bool) {
 	o, h := x.origin, &x.head
 	x.fl = &flight{
 		party: x.party, id: x.record.ID, protocol: "http", query: x.q, workspace: x.admission.Workspace, dest: x.admission.Dest, dialed: o.addr, policy: x.admission.Policy, start: time.Now(), end: x.end,
-		keepAlive: func() { setKeepAlive(x.nc, o.c) },
+		limit: x.srv.Limits.TunnelBytes, keepAlive: func() { setKeepAlive(x.nc, o.c) },
+	}
+	if x.inside != nil {
+		x.fl.within = x.inside.tunnel.fl
 	}
 	x.srv.launch(x.fl)
 	defer x.landed()
@@ -209,11 +212,7 @@ func (x *exchange) landed() {
 	x.fl.note("target", "eof")
 	record := x.fl.land(time.Now())
 	record.ID = x.record.ID
-	if x.inside != nil {
-		x.inside.tunnel.fl.in.Add(record.BytesIn)
-		x.inside.tunnel.fl.out.Add(record.BytesOut)
-	}
-	if x.handed || !x.observed {
+	if x.handed || !x.observed || x.inside != nil {
 		return // the tunnel has a record of its own
 	}
 	for _, o := range x.srv.Observers {
@@ -282,7 +281,7 @@ func (x *exchange) startPump(head []byte) {
 	x.out = nil // the pump has it
 	done := make(chan error, 1)
 	r := &relay{
-		dst: o.c, src: &x.in, out: head, fl: x.fl, count: x.fl.in.Add,
+		dst: o.c, src: &x.in, out: head, fl: x.fl, count: x.fl.received,
 		maxFields: x.srv.Limits.HeadFields, maxLine: maxChunkLine,
 	}
 	x.pump, x.pumped = r, done
@@ -424,7 +423,7 @@ func (x *exchange) respond(hasBody bool) bool {
 	x.out = x.appendStatus(x.appendResponseFields)
 	x.out = x.appendResponseFraming(x.out, closing)
 	body := &relay{
-		dst: x.nc, src: &o.in, out: x.out, fl: x.fl, count: x.fl.out.Add, unchunk: h.minor == 0,
+		dst: x.nc, src: &o.in, out: x.out, fl: x.fl, count: x.fl.sent, unchunk: h.minor == 0,
 		maxFields: x.srv.Limits.HeadFields, maxLine: maxChunkLine,
 	}
 	x.byClose.Store(r.framing == byClose || r.framing == byChunks && h.minor == 0)

@@ -11,6 +11,8 @@ type clientHello struct {
 	sni    string // as it stands there; empty without one
 	hasSNI bool
 	ech    bool // an encrypted hello is in it (RFC 9849), or what looks like one
+
+	earlyData bool // application data may follow at once (RFC 8446 §4.2.10)
 }
 
 const (
@@ -21,6 +23,7 @@ const (
 	maxHello           = 16 << 10 // of all records that it takes, headers included
 
 	extensionServerName = 0
+	extensionEarlyData  = 42
 	extensionECH        = 0xfe0d
 )
 
@@ -30,26 +33,27 @@ var (
 )
 
 // parseHello reads a ClientHello (RFC 8446 §4.1.2) that may be spread over records at will. errHelloMore means that the
-// bytes so far are the beginning of one. What follows the hello is left alone.
-func parseHello(b []byte) (clientHello, error) {
-	message, err := helloMessage(b)
+// bytes so far are the beginning of one. rest is what follows its last record.
+func parseHello(b []byte) (h clientHello, rest []byte, err error) {
+	message, rest, err := helloMessage(b)
 	if err != nil {
-		return clientHello{}, err
+		return h, nil, err
 	}
-	return helloBody(message)
+	h, err = helloBody(message)
+	return h, rest, err
 }
 
-// helloMessage joins the handshake message out of its records (RFC 8446 §5.1).
-func helloMessage(b []byte) ([]byte, error) {
-	var message []byte
+// helloMessage joins the handshake message out of its records (RFC 8446 §5.1). Nothing else may stand in the last one: a
+// client has nothing to say before the server has spoken.
+func helloMessage(b []byte) (message, rest []byte, err error) {
 	owned := false // by this function, which has to join several records
 	for whole := b; ; {
 		if len(b) < recordHeader {
-			return nil, moreUpTo(whole)
+			return nil, nil, moreUpTo(whole)
 		}
 		length := int(b[3])<<8 | int(b[4])
 		if b[0] != recordHandshake || b[1] != 3 || length == 0 || length > maxRecord {
-			return nil, errHello
+			return nil, nil, errHello
 		}
 		body := b[recordHeader:]
 		complete := len(body) >= length
@@ -65,19 +69,21 @@ func helloMessage(b []byte) ([]byte, error) {
 			message, owned = append(append(make([]byte, 0, 2*len(whole)), message...), body...), true
 		}
 		if len(message) > 0 && message[0] != messageClientHello {
-			return nil, errHello
+			return nil, nil, errHello
 		}
 		if len(message) >= 4 {
 			size := int(message[1])<<16 | int(message[2])<<8 | int(message[3])
-			if size > maxHello {
-				return nil, errHello
-			}
-			if len(message) >= 4+size {
-				return message[4 : 4+size], nil
+			switch {
+			case size > maxHello || len(message) > 4+size:
+				return nil, nil, errHello
+			case len(message) == 4+size && complete:
+				return message[4:], b[recordHeader+length:], nil
+			case len(message) == 4+size:
+				return nil, nil, errHello
 			}
 		}
 		if !complete {
-			return nil, moreUpTo(whole)
+			return nil, nil, moreUpTo(whole)
 		}
 		b = b[recordHeader+length:]
 	}
@@ -116,6 +122,8 @@ func helloBody(body []byte) (clientHello, error) {
 			if h.hasSNI || !h.serverName(data) {
 				return h, errHello
 			}
+		case extensionEarlyData:
+			h.earlyData = true
 		case extensionECH:
 			h.ech = true
 		}

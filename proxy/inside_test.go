@@ -3,12 +3,14 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +84,7 @@ func TestSNI(t *testing.T) {
 			if got := c.rest(); got != string(alertAccessDenied) {
 				t.Errorf("got %x, want the alert", got)
 			}
+			c.Close()
 			w.await("the close", func() bool { return len(w.closes) == 1 })
 			if cl := w.closes[0]; cl.ClosedBy != "proxy" || cl.Why != tt.code.String() || cl.BytesIn != 0 {
 				t.Errorf("%+v", cl)
@@ -345,4 +348,126 @@ func TestSchemesInside(t *testing.T) {
 			}
 		})
 	}
+}
+
+// coversOne is an Inspector that must not be asked.
+type coversOne string
+
+func (c coversOne) Covers(host string) bool { return host == string(c) }
+
+func (coversOne) Inspect(_ context.Context, t *InspectedTunnel) {
+	t.Client.Close()
+}
+
+// TestNameBesideInspection: a name that is allowed at the same address leads past no inspection.
+func TestNameBesideInspection(t *testing.T) {
+	w := newWorld(t, allowTwo)
+	w.srv.Inspector = coversOne("allowed.test")
+	w.name("allowed.test", "127.0.0.1")
+	c := w.tunnelTo("allowed.test", echo(t).port).send(string(helloOf(t, &tls.Config{ServerName: "other.test"})))
+	if got := c.rest(); got != string(alertAccessDenied) {
+		t.Errorf("got %x, want the alert", got)
+	}
+	if r := w.lastRecord(); r.Code != netrule.CodeSNIMismatch {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestDryRunInside: without enforcement a tunnel is not refused for what it carries, and each finding is recorded once.
+func TestDryRunInside(t *testing.T) {
+	const schemes = allowNames + `
+  - match: { network: { domains: ["=secret.test"], ips: ["127.0.0.1"], schemes: [https] } }
+    action: allow
+    reason: secret
+`
+	for _, tt := range []struct {
+		name, host, first string
+		would             netrule.Code
+	}{
+		{"a foreign name", "allowed.test", string(helloOf(t, &tls.Config{ServerName: "evil.test"})), netrule.CodeSNIMismatch},
+		{"no name", "allowed.test", string(helloOf(t, &tls.Config{InsecureSkipVerify: true})), 0}, //nolint:gosec // never verified
+		{"its own name", "allowed.test", string(helloOf(t, &tls.Config{ServerName: "allowed.test"})), 0},
+		{"another scheme", "secret.test", "\x00other", netrule.CodeNotAllowed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, schemes)
+			w.setPolicy(schemes, netrule.Options{Mode: netrule.Whitelist, DryRun: true, DefaultPorts: []netrule.PortRange{{Lo: 1, Hi: 65535}}, PrivateAllowed: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+			w.name(tt.host, "127.0.0.1")
+			c := w.tunnelTo(tt.host, echo(t).port).send(tt.first)
+			c.CloseWrite()
+			if got := c.rest(); got != tt.first {
+				t.Fatalf("%d bytes came back, %+v", len(got), w.lastRecord())
+			}
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			var found []netrule.Code
+			for _, r := range w.records {
+				if r.Stage == stageTunnel {
+					if r.Code != netrule.CodeDryRun || !r.Decision.DryRun || r.Outcome != outcomeOK || r.ID != w.records[0].ID {
+						t.Errorf("%+v", r)
+					}
+					found = append(found, r.Decision.WouldCode)
+				}
+			}
+			if tt.would == 0 && len(found) == 0 {
+				return
+			}
+			if len(found) != 1 || found[0] != tt.would {
+				t.Errorf("recorded %v, want %v", found, tt.would)
+			}
+		})
+	}
+}
+
+// TestLimitsOfStreams: lifetime and byte limit hold for whatever carries bytes.
+func TestLimitsOfStreams(t *testing.T) {
+	endless := func(t *testing.T) *origin {
+		return newOrigin(t, func(c *net.TCPConn, r *bufio.Reader) {
+			if _, _, err := readRequest(r); err != nil {
+				return
+			}
+			io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n")
+			for chunk := make([]byte, 1000); ; {
+				if _, err := c.Write(chunk); err != nil {
+					return
+				}
+			}
+		})
+	}
+	const request = "GET http://allowed.test:%d/ HTTP/1.1\r\nHost: allowed.test:%[1]d\r\n\r\n"
+	for name, open := range map[string]func(w *world, port int) *testConn{
+		"inside a tunnel": func(w *world, port int) *testConn { return w.tunnelTo("allowed.test", port) },
+		"absolute-form":   func(w *world, _ int) *testConn { return w.dial() },
+	} {
+		for why, limits := range map[string]Limits{"bytes": {TunnelBytes: 1 << 20}, "lifetime": {Lifetime: 50 * time.Millisecond}} {
+			t.Run(name+" "+why, func(t *testing.T) {
+				w := newWorld(t, allowNames, withLimits(limits))
+				w.name("allowed.test", "127.0.0.1")
+				o := endless(t)
+				c := open(w, o.port).send(fmt.Sprintf(request, o.port))
+				n, _ := io.Copy(io.Discard, c.r)
+				if why == "bytes" && n > 3<<20 {
+					t.Errorf("%d bytes came", n)
+				}
+				w.await("the close", func() bool { return len(w.closes) == 1 })
+				if cl := w.closes[0]; cl.ClosedBy != "proxy" || cl.Why != why || cl.BytesOut == 0 {
+					t.Errorf("%+v", cl)
+				}
+			})
+		}
+	}
+	t.Run("several requests inside a tunnel", func(t *testing.T) {
+		w := newWorld(t, allowNames, withLimits(Limits{TunnelBytes: 2000}))
+		w.name("allowed.test", "127.0.0.1")
+		o := httpOrigin(t, func(*http.Request, string) string { return okReply(strings.Repeat("x", 900)) })
+		c := w.tunnelTo("allowed.test", o.port)
+		for range 5 {
+			c.send(fmt.Sprintf("GET / HTTP/1.1\r\nHost: allowed.test:%d\r\n\r\n", o.port))
+		}
+		io.Copy(io.Discard, c.r)
+		w.await("the close", func() bool { return len(w.closes) == 1 })
+		if cl := w.closes[0]; cl.Why != "bytes" || cl.BytesOut > 2700 {
+			t.Errorf("%+v", cl)
+		}
+	})
 }

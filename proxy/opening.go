@@ -18,7 +18,9 @@ type opening struct {
 	timed  bool
 	tls    bool // the client has begun to speak TLS
 	hello  clientHello
-	why    *Admission // the judgement that refused it, if one did
+	behind int         // bytes that came with the hello, after it
+	second secondHello // watches for another hello, once the first has passed
+	why    *Admission  // the judgement that refused it, if one did
 }
 
 // step is what to do with the bytes so far.
@@ -45,7 +47,7 @@ func (o *opening) take(b []byte, end bool) (send []byte, next step, code netrule
 		}
 		return nil, stepPass, 0 // nothing was ever sent
 	}
-	if send[0] == recordHandshake {
+	if isRecord(send[0]) {
 		next, code = o.takeHello(send, end)
 	} else {
 		next, code = o.takeText(send, end)
@@ -58,7 +60,7 @@ func (o *opening) take(b []byte, end bool) (send []byte, next step, code netrule
 
 func (o *opening) takeHello(b []byte, end bool) (step, netrule.Code) {
 	o.tls = true
-	hello, err := parseHello(b)
+	hello, rest, err := parseHello(b)
 	switch {
 	case errors.Is(err, errHelloMore) && !end:
 		if !o.timed {
@@ -70,7 +72,12 @@ func (o *opening) takeHello(b []byte, end bool) (step, netrule.Code) {
 		return stepRefuse, netrule.CodeTLSIncomplete
 	}
 	o.hello = hello
-	return o.tunnel.judgeTLS(&hello)
+	next, code := o.tunnel.judgeTLS(&hello)
+	if next == stepPass && o.tunnel.srv.SNI == SNIEnforce {
+		o.behind = len(rest)
+		o.second.expect(&o.hello)
+	}
+	return next, code
 }
 
 func (o *opening) takeText(b []byte, end bool) (step, netrule.Code) {
@@ -79,8 +86,6 @@ func (o *opening) takeText(b []byte, end bool) (step, netrule.Code) {
 		return stepMore, 0
 	case textHTTP:
 		return stepHTTP, 0
-	case textTooLong:
-		return stepRefuse, netrule.CodeHeadTooLarge
 	default:
 		return o.tunnel.judgeOther()
 	}
@@ -100,34 +105,25 @@ const (
 	textOther textKind = iota
 	textMore
 	textHTTP
-	textTooLong
 )
 
 // preface begins HTTP/2 without TLS (RFC 9113 §3.4), which no reader of HTTP/1 takes for a request.
 var preface = []byte("PRI * HTTP/2.0\r\n")
 
-// readsAs tells whether a text is an HTTP/1 request, as the most lenient origin would read it: empty lines before it,
-// and tabs between its parts, do not hide one. The forwarder then refuses what is not strict. Text is held while it can
-// still become a request line: up to 32 bytes of a method, and then to the end of the line.
+// readsAs tells whether a text is an HTTP/1 request, as the most lenient origin would read it: empty lines and blanks
+// before it, a method of any length, tabs between its parts, or any byte behind the method do not hide one, and neither
+// does a line without an end. The forwarder then refuses what is not strict. Text is held to the end of its first line; a
+// first word that can be no method shows at once that it is something else.
 func readsAs(b []byte, end bool, limit int) textKind {
-	text := bytes.TrimLeft(b, "\r\n")
+	text := bytes.TrimLeft(b, "\r\n\t\v\f ")
+	line, _, whole := bytes.Cut(text, []byte("\n"))
 	method := 0
-	for method < len(text) && isToken(text[method]) {
+	for method < len(line) && isToken(line[method]) {
 		method++
 	}
 	switch {
-	case method > maxMethod:
+	case method < len(line) && !isBlank(line[method]) && line[method] != '\r':
 		return textOther
-	case method == len(text) && !end:
-		if len(b) > limit {
-			return textTooLong
-		}
-		return textMore
-	case method == 0 || method == len(text) || !isBlank(text[method]):
-		return textOther
-	}
-	line, _, whole := bytes.Cut(text, []byte("\n"))
-	switch {
 	case bytes.HasPrefix(text, preface):
 		return textOther
 	case whole && bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")):
@@ -135,13 +131,16 @@ func readsAs(b []byte, end bool, limit int) textKind {
 	case whole || end:
 		return textOther
 	case len(b) > limit:
-		return textTooLong
+		return textHTTP // with a head that is too large
 	default:
 		return textMore
 	}
 }
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\v' || c == '\f' }
+
+// isRecord reports the first byte of a TLS record of any kind: before a hello some readers skip an alert.
+func isRecord(c byte) bool { return 0x14 <= c && c <= 0x18 }
 
 // alertAccessDenied ends TLS before it has begun (RFC 8446 §6.2): fatal, access_denied.
 var alertAccessDenied = []byte{0x15, 3, 3, 0, 2, 2, 49}

@@ -48,10 +48,10 @@ func TestOpeningAllocates(t *testing.T) {
 	defer client.Close()
 	defer server.Close()
 	go io.Copy(io.Discard, server)
-	pools, count := newBufferPools(), one.fl.in.Add
+	pools := newBufferPools()
 	if n := testing.AllocsPerRun(100, func() {
 		one.opening = opening{tunnel: one}
-		p := pump{dst: client, fl: one.fl, count: count, pools: pools, first: &one.opening}
+		p := pump{dst: client, fl: one.fl, inward: true, pools: pools, first: &one.opening}
 		if end, done := p.beginWith(first, src); done {
 			t.Fatal(end)
 		}

@@ -45,17 +45,20 @@ func inRecords(hello []byte, size int) []byte {
 func TestParseHello(t *testing.T) {
 	hello := helloOf(t, &tls.Config{ServerName: "a.test"})
 	for _, b := range [][]byte{hello, inRecords(hello, 1), inRecords(hello, 100), append(bytes.Clone(hello), "more"...)} {
-		h, err := parseHello(b)
+		h, rest, err := parseHello(b)
+		if len(rest) > 0 && string(rest) != "more" {
+			t.Errorf("%q is left", rest)
+		}
 		if err != nil || h.sni != "a.test" || !h.hasSNI {
 			t.Fatalf("%+v %v", h, err)
 		}
 	}
 	for i := range len(hello) {
-		if _, err := parseHello(hello[:i]); !errors.Is(err, errHelloMore) {
+		if _, _, err := parseHello(hello[:i]); !errors.Is(err, errHelloMore) {
 			t.Fatalf("%d bytes: %v", i, err)
 		}
 	}
-	if h, err := parseHello(helloOf(t, &tls.Config{InsecureSkipVerify: true})); err != nil || h.hasSNI { //nolint:gosec // it is never verified here
+	if h, _, err := parseHello(helloOf(t, &tls.Config{InsecureSkipVerify: true})); err != nil || h.hasSNI { //nolint:gosec // it is never verified here
 		t.Errorf("without a name: %+v %v", h, err)
 	}
 	twice := bytes.Replace(hello, []byte("\x00\x0b\x00\x09\x00\x00\x06a.test"), []byte("\x00\x0b\x00\x09\x00\x00\x02aa\x00\x00\x01b"), 1)
@@ -65,11 +68,13 @@ func TestParseHello(t *testing.T) {
 		"an empty record":    {22, 3, 1, 0, 0},
 		"a huge record":      {22, 3, 1, 0xff, 0xff, 1},
 		"a huge hello":       {22, 3, 1, 0, 4, 1, 0xff, 0xff, 0xff},
+		"more in its record": {22, 3, 1, 0, 5, 1, 0, 0, 0, 1},
+		"more to come in it": {22, 3, 1, 0, 9, 1, 0, 0, 0},
 		"another version":    {22, 2, 1, 0, 4, 1, 0, 0, 0},
 		"two names":          twice,
 		"endless":            append(bytes.Repeat([]byte{22, 3, 1, 0, 1, 1}, 1), bytes.Repeat([]byte{22, 3, 1, 0, 1, 0}, 3000)...),
 	} {
-		if h, err := parseHello(bad); !errors.Is(err, errHello) {
+		if h, _, err := parseHello(bad); !errors.Is(err, errHello) {
 			t.Errorf("%s: %+v %v", name, h, err)
 		}
 	}
@@ -81,11 +86,12 @@ func FuzzParseHello(f *testing.F) {
 	f.Add(inRecords(hello, 7))
 	f.Add([]byte{22, 3, 1, 0, 4, 1, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		h, err := parseHello(b)
+		h, rest, err := parseHello(b)
 		if err != nil {
 			return
 		}
-		if again, err := parseHello(append(bytes.Clone(b), "tail"...)); err != nil || again != h {
+		again, more, err := parseHello(append(bytes.Clone(b), "tail"...))
+		if err != nil || again != h || string(more) != string(rest)+"tail" {
 			t.Fatalf("with more behind it: %+v %v", again, err)
 		}
 	})
@@ -94,24 +100,30 @@ func FuzzParseHello(f *testing.F) {
 // TestReadsAs: what a text in a tunnel may become, as the most lenient origin reads it.
 func TestReadsAs(t *testing.T) {
 	for text, want := range map[string]textKind{
-		"GET / HTTP/1.1\r\n":                textHTTP,
-		"get /x http/1.0\n":                 textHTTP,
-		"\r\n\r\nGET / HTTP/1.1\r\n":        textHTTP,
-		"GET\t/\tHTTP/1.1\r\n":              textHTTP,
-		"GET / HTTP/2.0\r\n":                textHTTP,
-		"GET":                               textMore,
-		"GET /":                             textMore,
-		"GET / HTTP/1.1":                    textMore,
-		"\r\n":                              textMore,
-		"SSH-2.0-OpenSSH_9.6 x\r\n":         textOther,
-		"SSH-2.0-OpenSSH_9.6\r\n":           textOther,
-		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":  textOther,
-		"EHLO a.test\r\n":                   textOther,
-		"*1\r\n":                            textOther,
-		"\x00":                              textOther,
-		strings.Repeat("A", 33):             textOther,
-		"GET /" + strings.Repeat("a", 2000): textTooLong,
-		strings.Repeat("\r\n", 1000):        textTooLong,
+		"GET / HTTP/1.1\r\n":               textHTTP,
+		"get /x http/1.0\n":                textHTTP,
+		"\r\n\r\nGET / HTTP/1.1\r\n":       textHTTP,
+		"GET\t/\tHTTP/1.1\r\n":             textHTTP,
+		"GET / HTTP/2.0\r\n":               textHTTP,
+		"GET":                              textMore,
+		"GET /":                            textMore,
+		"GET / HTTP/1.1":                   textMore,
+		"\r\n":                             textMore,
+		"SSH-2.0-OpenSSH_9.6 x\r\n":        textOther,
+		"SSH-2.0-OpenSSH_9.6\r\n":          textOther,
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n": textOther,
+		"EHLO a.test\r\n":                  textOther,
+		"*1\r\n":                           textOther,
+		"\x00":                             textOther,
+		" GET / HTTP/1.1\r\n":              textHTTP,
+		strings.Repeat("A", 33):            textMore,
+		strings.Repeat("A", 33) + " / HTTP/1.1\n": textHTTP,
+		"GET /caf\xc3\xa9 HTTP/1.1\n":             textHTTP,
+		"GET /\x01\x00 HTTP/1.1\n":                textHTTP,
+		"caf\xc3\xa9 ":                            textOther,
+		"{\"GET":                                  textOther,
+		"GET /" + strings.Repeat("a", 2000):       textHTTP,
+		strings.Repeat("\r\n", 1000):              textHTTP,
 	} {
 		if got := readsAs([]byte(text), false, 1000); got != want {
 			t.Errorf("%.40q is %d, want %d", text, got, want)

@@ -14,10 +14,9 @@ import (
 type pump struct {
 	dst, src net.Conn
 	fl       *flight
-	count    func(int64) int64
+	inward   bool // from the client
 	pools    *bufferPools
 	pipes    *pipePool
-	limit    int64        // of the flight, both directions together; 0 is none
 	first    *opening     // holds what the client sends first; nil passes everything on
 	code     netrule.Code // why first refused
 }
@@ -64,28 +63,80 @@ func (p *pump) beginWith(early []byte, src chunks) (end relayEnd, done bool) {
 			return endHTTP, true
 		}
 		p.first.settle()
-		p.first = nil
-		if len(send) > 0 {
-			if _, werr := p.dst.Write(send); werr != nil {
-				return endWrite, true
-			}
-			p.moved(len(send))
+		hello := send[:len(send)-p.first.behind]
+		if !p.send(hello) {
+			return endWrite, true
+		}
+		if p.first.second.first != nil && err == nil {
+			return p.follow(send[len(hello):], src)
+		}
+		if !p.send(send[len(hello):]) {
+			return endWrite, true
 		}
 		return endEOF, err != nil
 	}
 }
 
+// follow passes on what comes behind a hello until no other one can come.
+func (p *pump) follow(b []byte, src chunks) (end relayEnd, done bool) {
+	second, err := &p.first.second, error(nil)
+	for {
+		pass, over, foreign := second.take(b)
+		if foreign != nil {
+			p.code = netrule.CodeSNIMismatch
+			return endRefused, true
+		}
+		if err != nil {
+			pass = append(pass, second.held...) // it never became a hello
+		}
+		if !p.send(pass) {
+			return endWrite, true
+		}
+		switch {
+		case over && err == nil:
+			return endEOF, false
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			return endEOF, true
+		case errors.Is(err, errAllowance):
+			return endBytes, true
+		default:
+			return endRead, true
+		}
+		b, err = src.next()
+	}
+}
+
+func (p *pump) send(b []byte) bool {
+	if len(b) == 0 {
+		return true
+	}
+	if _, err := p.dst.Write(b); err != nil {
+		return false
+	}
+	p.moved(len(b))
+	return true
+}
+
 // allowance is how many of n bytes may be moved; 0 means that the limit is reached.
 func (p *pump) allowance(n int) int {
-	left, limited := p.fl.left(p.limit)
+	left, limited := p.fl.left()
 	if limited && left < int64(n) {
 		return int(max(left, 0))
 	}
 	return n
 }
 
+func (p *pump) counted(n int) {
+	if p.inward {
+		p.fl.received(int64(n))
+	} else {
+		p.fl.sent(int64(n))
+	}
+}
+
 func (p *pump) moved(n int) {
-	p.count(int64(n))
+	p.counted(n)
 	p.fl.touch()
 }
 

@@ -48,7 +48,7 @@ func (t *tunnel) start() {
 func (t *tunnel) copyToTarget() {
 	early := t.toTarget
 	t.toTarget = nil
-	p := t.pump(t.target, t.client, t.fl.in.Add)
+	p := t.pump(t.target, t.client, true)
 	if !t.open {
 		t.half(p, early, 0, "client", "target")
 		return
@@ -78,11 +78,11 @@ func (t *tunnel) copyToClient() {
 	defer t.answers.Done()
 	early := t.toClient
 	t.toClient = nil
-	t.half(t.pump(t.client, t.target, t.fl.out.Add), early, t.headLen, "target", "client")
+	t.half(t.pump(t.client, t.target, false), early, t.headLen, "target", "client")
 }
 
-func (t *tunnel) pump(dst, src net.Conn, count func(int64) int64) *pump {
-	return &pump{dst: dst, src: src, fl: t.fl, count: count, pools: t.srv.pools, pipes: t.srv.pipes, limit: t.srv.Limits.TunnelBytes}
+func (t *tunnel) pump(dst, src net.Conn, inward bool) *pump {
+	return &pump{dst: dst, src: src, fl: t.fl, inward: inward, pools: t.srv.pools, pipes: t.srv.pipes}
 }
 
 // half is one direction: early bytes, then a relay to the end of src.
@@ -93,7 +93,7 @@ func (t *tunnel) half(p *pump, early []byte, uncounted int, srcName, dstName str
 			t.fail(dstName, "error")
 			return
 		}
-		p.count(int64(len(early) - uncounted))
+		p.counted(len(early) - uncounted)
 		t.fl.touch()
 	}
 	t.finish(p, p.run(), srcName, dstName)

@@ -32,6 +32,8 @@ func (t *tunnel) judgeTLS(h *clientHello) (step, netrule.Code) {
 			name = seen
 		case t.srv.SNI == SNIObserve:
 			t.observeInside(code, q.Target, nil, outcomeOK)
+		case t.dry():
+			t.observeDry(code, q.Target)
 		default:
 			t.opening.why = a
 			return stepRefuse, code
@@ -41,10 +43,30 @@ func (t *tunnel) judgeTLS(h *clientHello) (step, netrule.Code) {
 		return next, code
 	}
 	t.fl.seen(netrule.SchemeHTTPS, name)
-	if t.srv.Inspector != nil && t.srv.Inspector.Covers(name.Host) {
+	switch in := t.srv.Inspector; {
+	case in == nil:
+		return stepPass, 0
+	case in.Covers(name.Host):
 		return stepInspect, 0
+	case in.Covers(q.Target.Host):
+		return stepRefuse, netrule.CodeSNIMismatch // another name must not lead past the inspection
+	default:
+		return stepPass, 0
 	}
-	return stepPass, 0
+}
+
+// dry reports whether the rules of now only say what they would refuse.
+func (t *tunnel) dry() bool {
+	var a Admission
+	a.Workspace = t.fl.workspace
+	return t.srv.Gate.ask(&a) && a.Policy.IsDryRun()
+}
+
+// observeDry records what would have been refused with a code.
+func (t *tunnel) observeDry(code netrule.Code, target netrule.Target) {
+	t.observeInside(netrule.CodeDryRun, target, &Admission{Judged: true, Decision: netrule.Decision{
+		DryRun: true, Would: netrule.Deny, WouldCode: code,
+	}}, outcomeOK)
 }
 
 // compareNames gives the target that a hello names, or the code with which it is refused. Without a name the target must
@@ -65,7 +87,7 @@ func (t *tunnel) compareNames(h *clientHello, q netrule.Query) (seen netrule.Tar
 	}
 	seen.Scheme = netrule.SchemeHTTPS
 	own := t.admit(netrule.Query{Target: seen, Agents: q.Agents})
-	if !own.OK {
+	if !own.OK || own.Decision.DryRun {
 		return seen, netrule.CodeSNIMismatch, &own
 	}
 	return seen, netrule.CodeInternalError, nil
@@ -89,6 +111,9 @@ func (t *tunnel) judgeScheme(q netrule.Query) (step, netrule.Code) {
 	}
 	a := t.admit(q)
 	if a.OK {
+		if a.Decision.DryRun && !t.admit(t.fl.current()).Decision.DryRun { // else it has been recorded
+			t.observeInside(netrule.CodeDryRun, q.Target, &a, outcomeOK)
+		}
 		return stepPass, 0
 	}
 	code := a.Code
@@ -133,7 +158,6 @@ func (t *tunnel) serveHTTP() {
 	q := t.fl.current()
 	q.Target.Scheme = netrule.SchemeHTTP
 	t.fl.seen(netrule.SchemeHTTP, q.Target)
-	t.srv.flights.remove(t.fl) // its exchanges are in the books
 	c := t.within(q.Target)
 	defer c.leave(t)
 	c.serveWithin()
@@ -159,6 +183,7 @@ func (t *tunnel) inspect() {
 		},
 		Requested: func(r InnerRequest) { t.observeInner(target, r) },
 	})
+	t.fl.note("client", "eof")
 }
 
 // judgeInner judges the authority of a request inside inspected TLS. Only that of the tunnel passes, and only as long as
@@ -178,6 +203,11 @@ func (t *tunnel) observeInner(target netrule.Target, in InnerRequest) {
 	r.Time, r.ID, r.Stage, r.Protocol, r.Target = time.Now(), t.fl.id, stageTunnel, "inspected", target
 	r.Judged, r.Code, r.Outcome, r.Dialed = true, in.Code, outcomeOK, t.fl.dialed
 	r.Decision.Action, r.Decision.Code = netrule.Allow, in.Code
+	q := t.fl.current()
+	q.Target = target
+	if a := t.admit(q); a.Code == in.Code {
+		r.Decision = a.Decision // what it was, unless the rules have changed in between
+	}
 	r.Request = &decisionlog.Request{Method: in.Method, Path: in.Path, Status: in.Status}
 	switch status := wireOf(in.Code).status; {
 	case in.Code == netrule.CodeAllowedByRule || in.Code == netrule.CodeAllowedByMode || in.Code == netrule.CodeDryRun || in.Code == netrule.CodeApproved:
@@ -205,14 +235,14 @@ func (c *replayConn) Read(b []byte) (n int, err error) {
 	} else {
 		n, err = c.Conn.Read(b)
 	}
-	c.fl.in.Add(int64(n))
+	c.fl.received(int64(n))
 	c.fl.touch()
 	return n, err
 }
 
 func (c *replayConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	c.fl.out.Add(int64(n))
+	c.fl.sent(int64(n))
 	c.fl.touch()
 	return n, err
 }

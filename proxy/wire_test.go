@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -541,6 +542,30 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestTurnedAway: a connection without a slot is told so in what it speaks.
+func TestTurnedAway(t *testing.T) {
+	hello := string(helloOf(t, &tls.Config{ServerName: "a.test"}))
+	for _, tt := range []struct{ name, first, want string }{
+		{"HTTP", "GET http://a.test/ HTTP/1.1\r\n\r\n", "HTTP/1.1 503 "},
+		{"SOCKS5", "\x05\x01\x00", "\x05\xff"},
+		{"TLS", hello, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t, allowNames, withLimits(Limits{Connections: 1, PerClient: 2}))
+			w.name("allowed.test", "127.0.0.1")
+			o := newOrigin(t, func(_ *net.TCPConn, r *bufio.Reader) { r.ReadByte() })
+			w.tunnelTo("allowed.test", o.port)
+			got := w.dial().send(tt.first).rest()
+			if tt.want == "" && got != "" || !strings.HasPrefix(got, tt.want) {
+				t.Errorf("got %q", got)
+			}
+			if r := w.lastRecord(); r.Code != netrule.CodeServerLimit || r.Outcome != outcomeRefused {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
 func TestHeadLimits(t *testing.T) {
 	w := newWorld(t, allowNames, withLimits(Limits{HeadTimeout: 100 * time.Millisecond, HeadBytes: 8 << 10}))
 	if got := w.status("GET http://a.test/ HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("a", 10<<10) + "\r\n\r\n"); got != 431 { // HDR-38
@@ -684,13 +709,14 @@ func TestSweepClock(t *testing.T) {
 		fs.init()
 		gate := &Gate{Policies: func(string) (*netrule.Policy, error) { return nil, nil }} // the policy of the flights, as it were
 		ended := map[string]bool{}
-		add := func(name string, tunnel bool) *flight {
-			f := &flight{start: time.Now(), tunnel: tunnel, end: func() { ended[name] = true }}
+		add := func(name string) *flight {
+			f := &flight{start: time.Now(), end: func() { ended[name] = true }}
 			fs.launch(f, gate)
 			return f
 		}
-		idle, busy, half := add("idle", true), add("busy", true), add("half", true)
-		stream := add("stream", false)
+		idle, busy, half := add("idle"), add("busy"), add("half")
+		inner := &flight{within: busy}
+		half.note("client", "eof")
 		half.half.Store(true)
 		time.Sleep(61 * time.Second)
 		fs.sweep(time.Now(), &l)
@@ -698,20 +724,18 @@ func TestSweepClock(t *testing.T) {
 			t.Fatalf("after a minute: %v", ended)
 		}
 		time.Sleep(time.Hour)
-		busy.touch()
-		stream.touch()
+		inner.touch() // what moves within a tunnel keeps it
 		fs.sweep(time.Now(), &l)
-		if !ended["idle"] || ended["busy"] || ended["stream"] {
+		if !ended["idle"] || ended["busy"] {
 			t.Fatalf("after an hour: %v", ended)
 		}
 		for range 3 {
 			time.Sleep(50 * time.Minute)
 			busy.touch()
-			stream.touch()
 			fs.sweep(time.Now(), &l)
 		}
-		if !ended["busy"] || ended["stream"] {
-			t.Fatalf("lifetime is of tunnels: %v", ended)
+		if !ended["busy"] {
+			t.Fatalf("after three hours: %v", ended)
 		}
 		if idle.why != "idle" || busy.why != "lifetime" || half.why != "idle" {
 			t.Errorf("%s %s %s", idle.why, busy.why, half.why)
@@ -751,7 +775,7 @@ func TestUnixListener(t *testing.T) {
 	}
 	defer c.Close()
 	r := bufio.NewReader(c)
-	fmt.Fprintf(c, "CONNECT allowed.test:%d HTTP/1.1\r\n\r\n%s", o.port, strings.Repeat("x", 600<<10))
+	fmt.Fprintf(c, "CONNECT allowed.test:%d HTTP/1.1\r\n\r\n%s", o.port, strings.Repeat("\x00", 600<<10))
 	if line, err := r.ReadString('\n'); err != nil || !strings.Contains(line, "200") {
 		t.Fatalf("%q %v", line, err)
 	}

@@ -139,7 +139,9 @@ func (v *service) listenMetrics(others []proxy.Listener) (net.Listener, error) {
 	v.own.AddListener(nl.Addr())
 	server := admin.MetricsServer(v.registry, admin.Health{
 		Alive: v.server.Alive,
-		Ready: func() bool { return v.rules.Current() != nil && !v.server.Draining() && !v.notReady.Load() },
+		Ready: func() bool {
+			return v.rules.Current() != nil && !v.server.Draining() && !v.server.Stopped() && !v.notReady.Load()
+		},
 	})
 	go func() {
 		if err := server.Serve(nl); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {

@@ -514,6 +514,7 @@ func (v *service) reload() (changed bool, err error) {
 	other, otherErr := v.workspaces.Reload()
 	v.workspaceReloaded(other, otherErr)
 	book, bookErr := v.reloadBook()
+	v.server.PolicyChanged() // whatever has changed, or has expired: what is in flight is judged by it
 	return changed || other || book, errors.Join(err, otherErr, bookErr)
 }
 
