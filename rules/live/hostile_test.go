@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -348,7 +349,7 @@ func TestAcceptedTextIsMarked(t *testing.T) {
 // TestNothingWidens edits a narrow workspace at random, as a program in it may, and accepts nothing: no verdict about a
 // call or a connection is ever wider than at the start.
 func TestNothingWidens(t *testing.T) {
-	const rounds, edits = 25, 12
+	const rounds, edits = 40, 12
 	for seed := range uint64(rounds) {
 		rnd := rand.New(rand.NewPCG(seed, 11))
 		pick := func(list ...string) string { return list[rnd.IntN(len(list))] }
@@ -422,7 +423,18 @@ func widths(t *testing.T, r *Rules) []width {
 	for _, authority := range []string{"a.test:443", "b.test:443", "x.a.test:80", "10.0.0.1:443", "localhost:8080", "c.test:22"} {
 		parsed, err := netrule.ParseConnect(authority)
 		must(t, err)
-		out = append(out, width{authority, int(s.Policy.DecideOffline(netrule.Query{Target: parsed}).Action)})
+		q := netrule.Query{Target: parsed}
+		out = append(out, width{authority, int(s.Policy.Decide(q).Action)})
+		for _, addrs := range [][]netip.Addr{netrule.LocalhostAddrs(), {netip.MustParseAddr("1.1.1.1")}} {
+			d := s.Policy.DecideAddrs(q, addrs, nil)
+			out = append(out, width{fmt.Sprint(authority, addrs), int(d.Action)})
+			for i := range d.Addrs {
+				out = append(out, width{fmt.Sprint(authority, addrs, " kept ", i), len(d.Addrs) - len(addrs) + map[bool]int{true: 1}[d.Addrs[i].Kept]})
+			}
+			for range len(addrs) - len(d.Addrs) {
+				out = append(out, width{authority + " none kept", 0})
+			}
+		}
 	}
 	for _, c := range [][2]string{
 		{"x", "{}"}, {"y", "{}"}, {"bash", `{"command": "rm x"}`}, {"bash", `{"command": "git push; ls"}`}, {"bash", `{"command": "curl https://a.test/"}`}, {"read", `{"path": ".env"}`},
