@@ -428,11 +428,12 @@ func widths(t *testing.T, r *Rules) []width {
 		for _, addrs := range [][]netip.Addr{netrule.LocalhostAddrs(), {netip.MustParseAddr("1.1.1.1")}} {
 			d := s.Policy.DecideAddrs(q, addrs, nil)
 			out = append(out, width{fmt.Sprint(authority, addrs), int(d.Action)})
-			for i := range d.Addrs {
-				out = append(out, width{fmt.Sprint(authority, addrs, " kept ", i), len(d.Addrs) - len(addrs) + map[bool]int{true: 1}[d.Addrs[i].Kept]})
-			}
-			for range len(addrs) - len(d.Addrs) {
-				out = append(out, width{authority + " none kept", 0})
+			for i := range addrs {
+				kept := 0
+				if d.Action == netrule.Allow && i < len(d.Addrs) && d.Addrs[i].Kept {
+					kept = 1
+				}
+				out = append(out, width{fmt.Sprint(authority, " dials ", addrs[i]), kept})
 			}
 		}
 	}
