@@ -438,8 +438,17 @@ func widths(t *testing.T, r *Rules) []width {
 		}
 	}
 	for _, c := range [][2]string{
-		{"x", "{}"}, {"y", "{}"}, {"bash", `{"command": "rm x"}`}, {"bash", `{"command": "git push; ls"}`}, {"bash", `{"command": "curl https://a.test/"}`}, {"read", `{"path": ".env"}`},
-		{"edit", `{"path": "src/a"}`}, {"web_fetch", `{"url": "https://a.test/"}`}, {"web_fetch", `{"url": "https://b.test/"}`}, {"web_search", `{"query": "a"}`}, {"bash", `{"command": "mkfs /dev/x"}`},
+		{"x", "{}"},
+		{"y", "{}"},
+		{"bash", `{"command": "rm x"}`},
+		{"bash", `{"command": "git push; ls"}`},
+		{"bash", `{"command": "curl https://a.test/"}`},
+		{"read", `{"path": ".env"}`},
+		{"edit", `{"path": "src/a"}`},
+		{"web_fetch", `{"url": "https://a.test/"}`},
+		{"web_fetch", `{"url": "https://b.test/"}`},
+		{"web_search", `{"query": "a"}`},
+		{"bash", `{"command": "mkfs /dev/x"}`},
 	} {
 		v, err := s.Judge(rules.Call{Tool: c[0], Args: json.RawMessage(c[1]), Workspace: "/w"}, true)
 		must(t, err)

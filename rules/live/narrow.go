@@ -75,7 +75,7 @@ func (t Trust) save(rec *record) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary.Name()) // gone already when all went well
+	defer func() { _ = os.Remove(temporary.Name()) }() // gone already when all went well
 	_, err = temporary.Write(b)
 	if closeErr := temporary.Close(); err == nil {
 		err = closeErr
