@@ -86,7 +86,7 @@ func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			v = now
 		}
 	}
-	if errors.Is(err, rules.ErrTooMuch) {
+	if errors.Is(err, rules.ErrTooMuch) || errors.Is(err, toolspec.ErrTooMuch) {
 		return Verdict{Code: netrule.CodeBadRequest, Reason: err.Error()}, nil // denied, as any call that slips out of sight
 	}
 	return v, err
@@ -145,7 +145,11 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			v.Network, connects = m.Rule.Match.Network != nil, m.Rule.DecidesConnections(c.Host)
 		}
 	}
-	if m := s.claudeVerdict(&c); m.Matched {
+	m, err := s.claudeVerdict(&c)
+	if err != nil {
+		return Verdict{}, err
+	}
+	if m.Matched {
 		m.Ref = s.mark(m.Ref)
 		m.Ref.Layer = string(ClaudeSettings)
 		if v.take(m.Action, m.Ref) {
@@ -178,11 +182,11 @@ func (v *Verdict) take(action netrule.Action, ref netrule.RuleRef) bool {
 }
 
 // claudeVerdict asks the settings of the client about a call.
-func (s *Snapshot) claudeVerdict(c *rules.Call) toolspec.Verdict {
+func (s *Snapshot) claudeVerdict(c *rules.Call) (toolspec.Verdict, error) {
 	if s.Claude == nil {
-		return toolspec.Verdict{}
+		return toolspec.Verdict{}, nil
 	}
-	return s.Claude.Decide(toolspec.Call{Tool: c.ClientTool(), Input: input(c)}, cwdOf(c), s.home)
+	return s.Claude.Decide(toolspec.Call{Tool: c.ClientTool(), Input: input(c)}, toolspec.Scope{Cwd: cwdOf(c), Workspace: c.Workspace, Home: s.home})
 }
 
 // takePi combines what the permission files say, which always say something.

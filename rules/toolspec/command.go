@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"dshproxy/rules/shellword"
 
@@ -33,16 +34,43 @@ type simpleCommand struct {
 	words   []string // in their own spelling
 	plain   []string // decoded
 	writes  []string // files that it redirects output to
+	reads   []string // files that it redirects input from
+	forms   []string // the texts that deny and ask rules match
+}
+
+// readings gives what a command may be written as: as it is and decoded, with wrappers and without.
+func (c *simpleCommand) readings() []string {
+	if c.forms == nil {
+		for _, words := range [][]string{c.words, strip(c.words), c.plain, strip(c.plain)} {
+			if text := strings.Join(words, " "); !slices.Contains(c.forms, text) {
+				c.forms = append(c.forms, text)
+			}
+		}
+	}
+	return c.forms
 }
 
 // firesOn: a deny or ask rule fires on any command at any depth, or on the whole text.
 func (r Rule) firesOn(c *subject) bool {
+	// Each byte of text may be compared with each star's rest; the patterns are the reader's of the settings to bound.
+	if len(c.text) > maxParsed || !c.spend(10*len(c.text)) {
+		c.tooMuch = true
+		return false
+	}
 	if r.covers(strings.TrimSpace(c.text)) {
 		return true
 	}
-	return slices.ContainsFunc(c.commands, func(c simpleCommand) bool {
-		return r.covers(strings.Join(c.words, " ")) || r.covers(strings.Join(strip(c.words), " ")) || r.covers(strings.Join(c.plain, " ")) || r.covers(strings.Join(strip(c.plain), " "))
-	})
+	for i := range c.commands {
+		for _, text := range c.commands[i].readings() {
+			if !c.spend(10*len(text) + 50) {
+				return false
+			}
+			if r.covers(text) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // allowsCommand: every command at any depth must be covered by one of the allow rules, each perhaps by another.
@@ -109,6 +137,10 @@ var wrapperValues = map[string][]string{
 // strip takes those wrappers off. xargs with options and command -v run something else, or nothing.
 func strip(words []string) []string {
 	for len(words) > 1 {
+		if words[0] == "--" { // of a wrapper that the shell itself reads, as time
+			words = words[1:]
+			continue
+		}
 		values, ok := wrapperValues[words[0]]
 		if !ok || words[0] == "xargs" && strings.HasPrefix(words[1], "-") || words[0] == "command" && (words[1] == "-v" || words[1] == "-V") {
 			return words
@@ -174,6 +206,9 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 				if writesFile(r, slice) {
 					c.writes = append(c.writes, shellword.Text(r.Word, text))
 				}
+				if r.Op == syntax.RdrIn || r.Op == syntax.RdrInOut {
+					c.reads = append(c.reads, shellword.Text(r.Word, text))
+				}
 			}
 			call, ok := n.Cmd.(*syntax.CallExpr)
 			if !ok {
@@ -229,6 +264,9 @@ func writesFile(r *syntax.Redirect, slice func(syntax.Node) string) bool {
 	}
 }
 
+// unquoter takes off what quotes, wherever it stands.
+var unquoter = strings.NewReplacer(`"`, "", "'", "", `\`, "")
+
 // splitPlainly cuts at operators without regard to quotes, which can only make a deny rule see more. What a shell reads
 // before a command is taken off.
 func splitPlainly(text string) []simpleCommand {
@@ -238,9 +276,17 @@ func splitPlainly(text string) []simpleCommand {
 		for len(words) > 0 && (slices.Contains([]string{"then", "do", "else", "elif", "if", "while", "until", "!", "$"}, words[0]) || strings.IndexByte(words[0], '=') > 0) {
 			words = words[1:]
 		}
-		if len(words) > 0 {
-			out = append(out, simpleCommand{words: words, plain: words})
+		if len(words) == 0 {
+			continue
 		}
+		c := simpleCommand{words: words}
+		for _, w := range words {
+			c.plain = append(c.plain, unquoter.Replace(w))
+		}
+		// What does not parse may name a file anywhere.
+		names := strings.FieldsFunc(unquoter.Replace(part), func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("<>,=", r) })
+		c.reads, c.writes = names, names
+		out = append(out, c)
 	}
 	return out
 }

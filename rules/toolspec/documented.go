@@ -1,6 +1,7 @@
 package toolspec
 
 import (
+	"errors"
 	"path"
 	"slices"
 	"strings"
@@ -8,17 +9,24 @@ import (
 	"dshproxy/netrule"
 )
 
-// Scope is where the settings that hold a rule stand, for its paths. Relative ones are seen from Cwd.
+// Scope is where a call is made and where the settings that hold a rule stand, for their paths. A relative pattern of a
+// deny or ask rule is seen from the workspace and from the working folder, one of an allow rule from the working folder
+// if that lies in the workspace, else from the workspace.
 type Scope struct {
-	Cwd  string // the working folder of the call, absolute
-	Dir  string // the folder that "/" at the start of a pattern means
-	Home string // the folder that "~/" means; empty matches nothing
+	Cwd       string // the working folder of the call, absolute
+	Workspace string // absolute; empty means Cwd
+	Dir       string // the folder that "/" at the start of a pattern means
+	Home      string // the folder that "~/" means; empty matches nothing
 }
+
+// ErrTooMuch says that a call is too large for the rules to be matched; the caller must refuse it.
+var ErrTooMuch = errors.New("the call is too large to be judged")
 
 // Matches reports whether a rule that stands in the list of an action matches a call. Deny and ask rules match if any
 // part of the call does, allow rules only if every part does. The zero action is deny.
 func (r Rule) Matches(list netrule.Action, c Call, s Scope) bool {
-	return r.matches(list, &subject{Call: c}, s)
+	sub := &subject{Call: c}
+	return r.matches(list, sub, s) || list != netrule.Allow && sub.tooMuch
 }
 
 // subject is a call under judgement; its command is read once, for all rules.
@@ -28,6 +36,19 @@ type subject struct {
 	text     string // of the command
 	commands []simpleCommand
 	whole    bool
+	files    *files
+	work     int  // done so far
+	tooMuch  bool // a deny or ask rule could not be matched
+}
+
+// maxWork bounds what one call may cost, in steps of about a nanosecond.
+const maxWork = 1 << 28
+
+// spend counts work that a deny or ask rule is about to do, and reports whether there is room for it.
+func (c *subject) spend(steps int) bool {
+	c.work += steps
+	c.tooMuch = c.tooMuch || c.work > maxWork
+	return !c.tooMuch
 }
 
 // shell gives the commands of a call that has some.
@@ -120,43 +141,38 @@ func (r Rule) pathMatches(allow bool, c *subject, s Scope) bool {
 		}
 	}
 	if c.Tool == "Bash" && !allow {
-		return slices.ContainsFunc(r.shellFiles(c), func(name string) bool { return r.coversPath(allow, name, s) })
+		return c.shell() && r.shellPathMatches(c, s)
 	}
 	name, ok := c.Call.text("file_path", "path", "notebook_path")
-	return ok && name != "" && slices.Contains(covered, c.Tool) && r.coversPath(allow, name, s)
+	if !ok || name == "" || !slices.Contains(covered, c.Tool) {
+		return false
+	}
+	if tooLong(name) {
+		c.tooMuch = c.tooMuch || !allow
+		return false
+	}
+	if allow {
+		return r.allowsPath(name, s)
+	}
+	return r.deniesPath(c, filePath{name: name}, s, false)
 }
 
-// fileCommands are commands whose operands are files that they read; of those that sed -i changes, too.
-var fileCommands = []string{"cat", "head", "tail", "sed", "less", "more", "tac", "nl"}
-
-// shellFiles are the files that a command plainly reads, or writes.
-func (r Rule) shellFiles(c *subject) []string {
-	if !c.shell() {
-		return nil
+// shellPathMatches looks at the files that a command reads or writes: a denied read also keeps from writing.
+func (r Rule) shellPathMatches(c *subject, s Scope) bool {
+	f := c.shellFiles(s)
+	hidden := strings.Contains(c.text, "dotglob") || strings.Contains(c.text, "GLOBIGNORE")
+	denied := func(p filePath) bool {
+		if c.tooMuch || tooLong(p.name) {
+			c.tooMuch = true
+			return false
+		}
+		return r.deniesPath(c, p, s, hidden)
 	}
-	var out []string
-	for _, cmd := range c.commands {
-		out = append(out, cmd.writes...)
-		words := strip(cmd.plain)
-		if len(words) == 0 || !slices.Contains(fileCommands, words[0]) {
-			continue
-		}
-		inPlace := slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-i") || strings.HasPrefix(w, "--in-place") })
-		if r.Tool == "Edit" && (words[0] != "sed" || !inPlace) {
-			continue
-		}
-		for _, w := range words[1:] {
-			if !strings.HasPrefix(w, "-") {
-				out = append(out, w)
-			}
-		}
-	}
-	return out
+	return slices.ContainsFunc(f.writes, denied) || r.Tool == "Read" && slices.ContainsFunc(f.reads, denied)
 }
 
-// coversPath matches one path.
-func (r Rule) coversPath(allow bool, name string, s Scope) bool {
-	cwd := path.Join("/", s.Cwd)
+// absolute gives the clean path of a name.
+func absolute(name string, s Scope) string {
 	name = strings.ReplaceAll(name, `\`, "/")
 	if len(name) > 2 && name[1] == ':' && name[2] == '/' {
 		name = "/" + strings.ToLower(name[:1]) + name[2:] // C:\x is /c/x
@@ -165,36 +181,83 @@ func (r Rule) coversPath(allow bool, name string, s Scope) bool {
 		name = path.Join(s.Home, name[2:])
 	}
 	if !path.IsAbs(name) {
-		name = path.Join(cwd, name)
+		name = path.Join("/", s.Cwd, name)
 	}
-	anchor, pattern := r.anchored(s, cwd)
+	return path.Clean(name)
+}
+
+// allowsPath matches one path against an allow rule.
+func (r Rule) allowsPath(name string, s Scope) bool {
+	from := path.Join("/", s.Cwd)
+	if ws := path.Join("/", s.Workspace); s.Workspace != "" && from != ws {
+		if _, ok := below(ws, from); !ok {
+			from = ws
+		}
+	}
+	anchor, pattern := r.anchored(s, from)
 	if anchor == "" {
 		return false
 	}
-	relative, ok := below(anchor, path.Clean(name))
-	if !ok {
-		return false
-	}
-	if matchPath(pattern, relative) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, relative) {
-		return true
-	}
-	return !allow && r.coversFolder(pattern, relative)
+	relative, ok := below(anchor, absolute(name, s))
+	return ok && (matchPath(pattern, relative) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, relative))
 }
 
-// coversFolder is what only deny and ask rules do: a folder at any depth, a folder itself, and all that is in a folder.
-func (r Rule) coversFolder(pattern, relative string) bool {
-	if first, rest, ok := strings.Cut(pattern, "/"); ok && rest == "**" && !r.rooted() && matchPath("**/"+first+"/**", relative) {
-		return true
+// deniesPath matches one path against a deny or ask rule: a bare name or a relative folder at any depth, a folder itself,
+// and all that is in a folder.
+func (r Rule) deniesPath(c *subject, p filePath, s Scope, hidden bool) bool {
+	name := absolute(p.name, s)
+	roots := []string{path.Join("/", s.Cwd)}
+	if ws := path.Join("/", s.Workspace); s.Workspace != "" && ws != roots[0] {
+		roots = append(roots, ws)
 	}
-	if folder, ok := strings.CutSuffix(pattern, "/**"); ok && matchPath(folder, relative) {
-		return true
-	}
-	for dir := path.Dir(relative); dir != "."; dir = path.Dir(dir) {
-		if matchPath(pattern, dir) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, dir) {
-			return true
+	for _, from := range roots {
+		anchor, pattern := r.anchored(s, from)
+		if anchor == "" {
+			continue
+		}
+		var patterns []string
+		first, rest, _ := strings.Cut(pattern, "/")
+		switch {
+		case rest == "" || rest == "**" && !r.rooted():
+			patterns = append(patterns, "**/"+pattern)
+		default:
+			patterns = append(patterns, pattern)
+		}
+		if folder, ok := strings.CutSuffix(pattern, "/**"); ok && !p.glob {
+			if folder == first && !r.rooted() {
+				folder = "**/" + folder
+			}
+			patterns = append(patterns, folder)
+		}
+		relative, inside := below(anchor, name)
+		if p.glob { // which may stand before the folder's end
+			relative, inside = name[1:], true
+			for i := range patterns {
+				patterns[i] = strings.TrimLeft(literal(anchor)+"/"+patterns[i], "/")
+			}
+		}
+		if !inside {
+			continue
+		}
+		for _, pattern := range patterns {
+			steps := (strings.Count(relative, "/")+1)*(strings.Count(pattern, "/")+1)*50 + 20*len(relative)
+			if p.glob {
+				steps += len(relative) * len(pattern) * 10
+			}
+			if !c.spend(steps) {
+				return false
+			}
+			if self, above := matchFolders(pattern, relative, p.glob, hidden || p.hidden); self || above {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// literal is the pattern of a path.
+func literal(name string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
 }
 
 // rooted reports whether the pattern names its anchor.
@@ -203,7 +266,7 @@ func (r Rule) rooted() bool {
 }
 
 // anchored gives the folder that a pattern is relative to, and the rest of it.
-func (r Rule) anchored(s Scope, cwd string) (anchor, pattern string) {
+func (r Rule) anchored(s Scope, from string) (anchor, pattern string) {
 	switch {
 	case strings.HasPrefix(r.Spec, "//"):
 		anchor, pattern = "/", r.Spec[2:]
@@ -212,7 +275,7 @@ func (r Rule) anchored(s Scope, cwd string) (anchor, pattern string) {
 	case strings.HasPrefix(r.Spec, "/"):
 		anchor, pattern = path.Join("/", s.Dir), r.Spec[1:]
 	default:
-		anchor, pattern = cwd, r.Spec
+		anchor, pattern = from, r.Spec
 	}
 	pattern = path.Clean(pattern)
 	for anchor != "" && strings.HasPrefix(pattern, "../") {

@@ -266,20 +266,37 @@ type Verdict struct {
 	Connects bool
 }
 
-// Decide gives the verdict about a call. cwd is the folder that relative paths start from, home that of "~".
-func (s *Set) Decide(c Call, cwd, home string) Verdict {
+// Decide gives the verdict about a call. The scope's Dir is not looked at: each file has its own. The error is ErrTooMuch
+// when no deny or ask rule matched but one could not be matched at all; the caller must refuse the call.
+func (s *Set) Decide(c Call, scope Scope) (Verdict, error) {
 	sub := &subject{Call: c}
 	for i := range s.rules {
 		r := &s.rules[i]
-		if r.matches(r.list, sub, Scope{Cwd: cwd, Dir: s.dirs[r.ref.File], Home: home}) {
+		if r.list == netrule.Allow && sub.tooMuch {
+			return Verdict{}, ErrTooMuch
+		}
+		scope.Dir = s.dirs[r.ref.File]
+		if r.matches(r.list, sub, scope) {
 			_, connects := r.hostPattern()
-			return Verdict{true, r.list, r.ref, connects}
+			return Verdict{true, r.list, r.ref, connects}, ask(sub, r.list)
 		}
 	}
-	if c.Tool == "Bash" && sub.shell() {
-		return s.allowsTogether(sub)
+	switch {
+	case sub.tooMuch:
+		return Verdict{}, ErrTooMuch
+	case c.Tool == "Bash" && sub.shell():
+		return s.allowsTogether(sub), nil
+	default:
+		return Verdict{}, nil
 	}
-	return Verdict{}
+}
+
+// ask refuses a call that is asked about when what could not be matched may be a denial.
+func ask(c *subject, list netrule.Action) error {
+	if list == netrule.Ask && c.tooMuch {
+		return ErrTooMuch
+	}
+	return nil
 }
 
 // allowsTogether: allow rules may share the commands of one call among them. The first command's rule stands for all.

@@ -45,7 +45,7 @@ func TestSetDecide(t *testing.T) {
 		{Call{Tool: "mcp__db__query"}, "allow /user.json:1"},
 		{Call{Tool: "Agent"}, "none"},
 	} {
-		v := set.Decide(tt.call, "/work", "/home/u")
+		v := decide(t, set, tt.call)
 		got := "none"
 		if v.Matched {
 			got = fmt.Sprintf("%s %s:%d", v.Action, v.Ref.File, v.Ref.Line)
@@ -65,15 +65,15 @@ func TestManagedOnly(t *testing.T) {
 		settings(t, Managed, `{"allowManagedPermissionRulesOnly": true, "permissions": {"allow": ["Bash(ls)"]}}`),
 		settings(t, Project, `{"allowManagedPermissionRulesOnly": false, "permissions": {"allow": ["Bash(rm)"], "deny": ["Bash(ls)"]}}`),
 	)
-	if v := set.Decide(bash("ls"), "/work", ""); !v.Matched || v.Action != netrule.Allow {
+	if v := decide(t, set, bash("ls")); !v.Matched || v.Action != netrule.Allow {
 		t.Errorf("ls: %+v", v)
 	}
-	if v := set.Decide(bash("rm"), "/work", ""); v.Matched {
+	if v := decide(t, set, bash("rm")); v.Matched {
 		t.Errorf("rm: %+v", v)
 	}
 	// Only the administrator's file may say so.
 	set = NewSet(settings(t, Project, `{"allowManagedPermissionRulesOnly": true, "permissions": {}}`), settings(t, User, `{"permissions": {"deny": ["Bash(ls)"]}}`))
-	if v := set.Decide(bash("ls"), "/work", ""); !v.Matched {
+	if v := decide(t, set, bash("ls")); !v.Matched {
 		t.Error("a project silenced the user's denial")
 	}
 }
@@ -170,7 +170,16 @@ func FuzzParseSettings(f *testing.F) {
 		set := NewSet(s)
 		netrule.NewPolicy(netrule.Options{}, netrule.Layer{Name: "x", Rules: set.Connections()})
 		for _, c := range []Call{bash("a; b $(c)"), file("Read", "x/../y"), fetch("https://a.test/")} {
-			set.Decide(c, "/w", "/h")
+			_, _ = set.Decide(c, Scope{Cwd: "/w/x", Workspace: "/w", Home: "/h"}) // whatever it is, it ends
 		}
 	})
+}
+
+func decide(t *testing.T, set *Set, c Call) Verdict {
+	t.Helper()
+	v, err := set.Decide(c, Scope{Cwd: "/work", Home: "/home/u"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
