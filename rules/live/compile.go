@@ -55,6 +55,7 @@ func (r *Rules) compile(texts []text, v view) (*Snapshot, error) {
 	}
 	if slices.Contains(r.opts.Dialects, ClaudeSettings) {
 		s.Claude = toolspec.NewSet(p.claude...)
+		s.hosts = netrule.NewPolicy(netrule.Options{}, netrule.Layer{Name: string(ClaudeSettings), Rules: s.claudeConnections()})
 	}
 	if slices.Contains(r.opts.Dialects, PiPermission) {
 		s.Pi = surface.NewSet(p.piTrusted, p.piWorkspace)
@@ -129,11 +130,16 @@ func (s *Snapshot) connections(suffix string, host rules.Host) []netrule.Layer {
 		out = append(out, netrule.Layer{Name: "workspace" + suffix, Rules: all})
 	}
 	if s.Claude != nil {
-		connections := s.Claude.Connections()
-		for i := range connections {
-			connections[i].Ref = s.mark(connections[i].Ref)
-		}
-		out = append(out, netrule.Layer{Name: string(ClaudeSettings) + suffix, Rules: connections})
+		out = append(out, netrule.Layer{Name: string(ClaudeSettings) + suffix, Rules: s.claudeConnections()})
+	}
+	return out
+}
+
+// claudeConnections gives what the settings say about connections.
+func (s *Snapshot) claudeConnections() []netrule.Rule {
+	out := s.Claude.Connections()
+	for i := range out {
+		out[i].Ref = s.mark(out[i].Ref)
 	}
 	return out
 }

@@ -156,6 +156,9 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			v.Network, connects = m.Connects, m.Connects
 		}
 	}
+	if d, ok := s.shellConnects(&c, p); ok && v.take(d.Action, d.Rule) {
+		v.Network = true
+	}
 	enforced := false // by the policy of connections, which has taken a dry run into account
 	if c.IsWeb() && (connects || v.Passthrough) {
 		if d, decided := s.judgeWeb(p.Targets(), c.Agents, v.Passthrough); decided {
@@ -187,6 +190,21 @@ func (s *Snapshot) claudeVerdict(c *rules.Call) (toolspec.Verdict, error) {
 		return toolspec.Verdict{}, nil
 	}
 	return s.Claude.Decide(toolspec.Call{Tool: c.ClientTool(), Input: input(c)}, toolspec.Scope{Cwd: cwdOf(c), Workspace: c.Workspace, Home: s.home})
+}
+
+// shellConnects gives what the settings refuse of the targets that a shell command names, as they do at the proxy. What
+// they allow there is the proxy's to say.
+func (s *Snapshot) shellConnects(c *rules.Call, p *rules.Prepared) (strictest netrule.Decision, refused bool) {
+	if s.hosts == nil || c.Tool != "bash" && c.Tool != "pwsh" {
+		return strictest, false
+	}
+	for _, t := range p.Targets() {
+		d := s.hosts.Decide(netrule.Query{Target: t, Agents: c.Agents})
+		if d.Matched() && d.Action != netrule.Allow && (!refused || d.Action < strictest.Action) {
+			strictest, refused = d, true
+		}
+	}
+	return strictest, refused
 }
 
 // takePi combines what the permission files say, which always say something.

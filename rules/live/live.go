@@ -84,6 +84,7 @@ type Snapshot struct {
 	calls    []CallLayer
 	// Claude and Pi are the rules of other programs' files; nil when they are not asked for.
 	Claude *toolspec.Set
+	hosts  *netrule.Policy // of what Claude says about connections, alone
 	Pi     *surface.Set
 	// piApart has each file that is not accepted alone; the strictest holds.
 	piApart []*surface.Set
