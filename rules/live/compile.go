@@ -55,7 +55,9 @@ func (r *Rules) compile(texts []text, v view) (*Snapshot, error) {
 	}
 	if slices.Contains(r.opts.Dialects, ClaudeSettings) {
 		s.Claude = toolspec.NewSet(p.claude...)
-		s.hosts = netrule.NewPolicy(netrule.Options{}, netrule.Layer{Name: string(ClaudeSettings), Rules: s.claudeConnections()})
+		alone := r.opts.Policy
+		alone.DryRun = false // the verdict about the call takes it into account
+		s.hosts = netrule.NewPolicy(alone, netrule.Layer{Name: string(ClaudeSettings), Rules: s.claudeConnections()})
 	}
 	if slices.Contains(r.opts.Dialects, PiPermission) {
 		s.Pi = surface.NewSet(p.piTrusted, p.piWorkspace)
