@@ -71,6 +71,10 @@ func ParseSettings(file string, origin Origin, dir string, text []byte) (*Settin
 	if root.Kind != jsonc.Map {
 		return nil, root.Errorf("", "the settings must be a mapping")
 	}
+	s.checkKeys(root, "permissions", "sandbox", "allowManagedPermissionRulesOnly")
+	s.checkKeys(root.Get("permissions"), "allow", "ask", "deny")
+	s.checkKeys(root.Get("sandbox"), "network")
+	s.checkKeys(root.Get("sandbox").Get("network"), "allowedDomains", "deniedDomains", "strictAllowlist", "allowManagedDomainsOnly")
 	if err := s.readPermissions(root.Get("permissions")); err != nil {
 		return nil, err
 	}
@@ -128,6 +132,10 @@ func (r Rule) never(list netrule.Action) string {
 		return "rules for MCP tools take no parentheses"
 	case r.Bare && list == netrule.Allow && strings.Contains(r.Tool, "*") && !r.coversTool(true, strings.ReplaceAll(r.Tool, "*", "x")):
 		return "an allow rule may have a star only behind mcp__SERVER__"
+	case r.unknownTool(list) != "":
+		return r.unknownTool(list)
+	case r.badPattern() != "":
+		return r.badPattern()
 	case !r.Bare && slices.Contains(pathless, r.Tool) && r.Spec != "*" && !strings.Contains(r.Spec, ":"):
 		return "paths are judged by rules for Read and Edit"
 	case !r.Bare && list == netrule.Allow && !slices.Contains([]string{"Bash", "Read", "Edit", "WebFetch", "Agent"}, r.Tool) && r.Spec != "*":
@@ -137,11 +145,17 @@ func (r Rule) never(list netrule.Action) string {
 			return "no host can be called that"
 		}
 		return ""
-	case !r.Bare && r.Tool == "WebFetch" && r.Spec != "*" && (list == netrule.Allow || !strings.Contains(r.Spec, ":")):
+	case !r.Bare && r.Tool == "WebFetch" && r.Spec != "*" && (list == netrule.Allow || !strings.Contains(r.Spec, ":") || nearlyDomain(r.Spec)):
 		return "want WebFetch(domain:HOST)"
 	default:
 		return ""
 	}
+}
+
+// nearlyDomain reports a specifier that begins as domain: does, in another spelling.
+func nearlyDomain(spec string) bool {
+	name, _, ok := strings.Cut(spec, ":")
+	return ok && strings.EqualFold(strings.TrimSpace(name), "domain")
 }
 
 func (s *Settings) readNetwork(v *jsonc.Value) error {

@@ -183,3 +183,43 @@ func decide(t *testing.T, set *Set, c Call) Verdict {
 	}
 	return v
 }
+
+// TestSettingsInert: what was meant to be a rule and is none is named, in each list that it matters in.
+func TestSettingsInert(t *testing.T) {
+	for text, want := range map[string]string{
+		`"deny": ["bash(rm *)"]`:                              `never matches: no tool is called "bash"; did you mean "Bash"?`,
+		`"ask": ["Bash (rm *)"]`:                              `never matches: no tool is called "Bash "; did you mean "Bash"?`,
+		`"allow": ["read(x)"]`:                                `never matches: no tool is called "read"; did you mean "Read"?`,
+		`"deny": ["Curl"]`:                                    `never matches: no tool of the client's is called "Curl"`,
+		`"deny": ["WebFech(domain:a.test)"]`:                  `did you mean "WebFetch"?`,
+		`"allow": ["Curl"]`:                                   "",
+		`"deny": ["mcp__x", "*", "My_Tool"]`:                  "",
+		`"deny": ["WebFetch(Domain:a.test)"]`:                 "want WebFetch(domain:HOST)",
+		`"ask": ["WebFetch( domain:a.test)"]`:                 "want WebFetch(domain:HOST)",
+		`"deny": ["WebFetch(prompt:x*)"]`:                     "",
+		`"deny": ["Read(src/[ab)"]`:                           `"[ab": a class that does not end`,
+		`"allow": ["Edit(a\\)"]`:                              `a class that does not end`,
+		`"deny": ["Read(src/[!ab]/**)"]`:                      "",
+		`"deny": ["Bash(echo [)"]`:                            "",
+		`"deny": ["Read(` + strings.Repeat("a/", 600) + `)"]`: "the pattern is longer than",
+		`"Deny": ["Bash"]`:                                    `the key "Deny" is not read; did you mean "deny"?`,
+		`"deny ": ["Bash"]`:                                   `the key "deny " is not read; did you mean "deny"?`,
+	} {
+		s := settings(t, User, `{"permissions": {`+text+`}}`)
+		if got := strings.Join(s.Warnings, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%.60s: %q, want %q", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"Permissions": {"deny": ["Bash"]}}`:                            `/user.json:1:2: the key "Permissions" is not read; did you mean "permissions"?`,
+		`{"sandbox": {"Network": {}}}`:                                   `/user.json:1:14: the key "Network"`,
+		`{"sandbox": {"network": {"alloweddomains": ["a.test"]}}}`:       `did you mean "allowedDomains"?`,
+		`{"permissions": {"defaultMode": "x"}, "model": "y"} // the end`: "",
+		`{} /* the end */`: "",
+	} {
+		s := settings(t, User, text)
+		if got := strings.Join(s.Warnings, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
