@@ -88,7 +88,11 @@ type worst struct {
 	action netrule.Action
 	ref    netrule.RuleRef
 	any    bool
+	work   int
 }
+
+// maxWork bounds what one call may cost, in comparisons of a rule with a byte. A call beyond it is denied.
+const maxWork = 1 << 27
 
 func (w *worst) take(action netrule.Action, ref netrule.RuleRef) {
 	if !w.any || action < w.action {
@@ -96,23 +100,57 @@ func (w *worst) take(action netrule.Action, ref netrule.RuleRef) {
 	}
 }
 
+// spend counts work, and denies what is too much.
+func (w *worst) spend(names []string) bool {
+	bytes := 50
+	for _, n := range names {
+		bytes += len(n)
+	}
+	w.work += bytes * (len(w.set.rules) + len(w.set.trusted))
+	if w.work > maxWork {
+		w.take(netrule.Deny, netrule.RuleRef{})
+	}
+	return w.work <= maxWork
+}
+
 // ask evaluates one surface for a value that goes by several names. What the trusted files alone deny stays denied.
 func (w *worst) ask(surface string, names []string) {
-	w.take(evaluateNames(w.set.rules, surface, names, w.home))
-	if action, ref := evaluateNames(w.set.trusted, surface, names, w.home); action == netrule.Deny {
-		w.take(action, ref)
+	if !w.spend(names) {
+		return
+	}
+	r := winner(w.set.rules, surface, names, w.home)
+	if r == nil {
+		r = &placedRule{Rule: Rule{Action: netrule.Ask}}
+	}
+	w.take(r.Action, r.ref)
+	if r := winner(w.set.trusted, surface, names, w.home); r != nil && r.Action == netrule.Deny {
+		w.take(r.Action, r.ref)
 	}
 }
 
-// evaluateNames gives the last rule that matches the surface and any of the names; ask when there is none.
-func evaluateNames(rules []placedRule, surface string, names []string, home string) (netrule.Action, netrule.RuleRef) {
-	o := Options{Home: home}
-	for _, r := range slices.Backward(rules) {
-		if o.match(r.Surface, surface) && slices.ContainsFunc(names, func(n string) bool { return o.match(r.Pattern, n) }) {
-			return r.Action, r.ref
+// askAbout evaluates another reading of what was evaluated already: only a deny or ask rule that is about it counts, and
+// no rule for everything.
+func (w *worst) askAbout(surface string, names []string) {
+	if !w.spend(names) {
+		return
+	}
+	for _, rules := range [][]placedRule{w.set.rules, w.set.trusted} {
+		if r := winner(rules, surface, names, w.home); r != nil && r.Action != netrule.Allow && r.Surface != "*" && r.Pattern != "*" {
+			w.take(r.Action, r.ref)
 		}
 	}
-	return netrule.Ask, netrule.RuleRef{}
+}
+
+// winner gives the last rule that matches the surface and any of the names, or nil.
+func winner(rules []placedRule, surface string, names []string, home string) *placedRule {
+	o := Options{Home: home}
+	for i := len(rules) - 1; i >= 0; i-- {
+		r := &rules[i]
+		if o.match(r.Surface, surface) && slices.ContainsFunc(names, func(n string) bool { return o.match(r.Pattern, n) }) {
+			return r
+		}
+	}
+	return nil
 }
 
 // path evaluates a path on the surface for all of them, when there are rules for it, and the one for leaving the folder.
@@ -126,27 +164,68 @@ func (w *worst) path(p, cwd string) {
 	}
 }
 
-// indirect commands run what their arguments say: no rule about their text approves that.
-var indirect = []string{"sh", "bash", "zsh", "dash", "eval", "sudo", "doas", "env", "xargs", "time", "nohup", "timeout", "nice", "setsid", "stdbuf", "watch", "exec", "command", "find", "fd"}
+// indirect commands run what their arguments say: no rule about their text approves that. "--" is what is left of a
+// wrapper that the shell itself reads.
+var indirect = []string{
+	"sh", "bash", "zsh", "dash", "ksh", "eval", "sudo", "doas", "su", "runuser", "env", "xargs", "parallel", "time", "nohup", "timeout", "nice", "ionice", "setsid", "stdbuf", "watch", "flock", "chroot",
+	"exec", "command", "builtin", "source", ".", "busybox", "toybox", "--", "find", "fd",
+}
+
+// maxCommand is the longest command, in bytes, that is looked at; a longer one is denied.
+const maxCommand = 256 << 10
 
 // command evaluates every simple command, and the paths among their words.
 func (w *worst) command(text, cwd string) {
+	if len(text) > maxCommand {
+		w.take(netrule.Deny, netrule.RuleRef{})
+		return
+	}
 	commands, whole := toolspec.Commands(text)
-	for _, c := range commands {
+	for i := range commands {
+		c := &commands[i]
+		for _, f := range c.Files {
+			w.word(f, cwd)
+		}
+		if len(c.Words) == 0 {
+			continue
+		}
 		w.ask("bash", []string{c.Text})
-		if runsArguments(c.Words) {
+		for _, reading := range c.Readings() {
+			w.askAbout("bash", []string{reading})
+		}
+		if c.Timed || runsArguments(c.Words) {
 			w.take(netrule.Ask, netrule.RuleRef{})
 		}
 		for _, word := range c.Words[1:] {
-			if looksLikePath(word) {
-				w.path(word, cwd)
-			}
+			w.word(word, cwd)
+		}
+		if w.work > maxWork {
+			return
 		}
 	}
 	if !whole || len(commands) == 0 {
 		w.ask("bash", []string{strings.TrimSpace(text)})
 		w.take(netrule.Ask, netrule.RuleRef{})
 	}
+}
+
+// word evaluates what may be a path: what looks like one as such, anything else for the rules that are about it.
+func (w *worst) word(word, cwd string) {
+	if looksLikePath(word) {
+		w.path(word, cwd)
+		return
+	}
+	if strings.Contains(word, "://") {
+		return
+	}
+	if strings.HasPrefix(word, "-") {
+		_, value, ok := strings.Cut(word, "=")
+		if !ok || value == "" {
+			return
+		}
+		word = value
+	}
+	w.askAbout("path", aliases(word, cwd, w.home))
 }
 
 func runsArguments(words []string) bool {
@@ -190,7 +269,7 @@ func (c *Call) paths() []string {
 func aliases(p, cwd, home string) []string {
 	names := []string{p}
 	full := strings.ReplaceAll(p, `\`, "/")
-	for _, prefix := range []string{"~", "$HOME"} {
+	for _, prefix := range []string{"~", "$HOME", "${HOME}"} {
 		if rest, ok := strings.CutPrefix(full, prefix); ok && home != "" && (rest == "" || rest[0] == '/') {
 			full = home + rest
 		}

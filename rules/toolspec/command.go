@@ -1,6 +1,7 @@
 package toolspec
 
 import (
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,6 +36,7 @@ type simpleCommand struct {
 	plain   []string // decoded
 	writes  []string // files that it redirects output to
 	reads   []string // files that it redirects input from
+	timed   bool     // by the shell itself
 	forms   []string // the texts that deny and ask rules match
 }
 
@@ -94,7 +96,7 @@ func allowsCommand(rules []Rule, c *subject) bool {
 
 // approves reports whether an allow rule covers one command. A redirect writes a file, which no rule for commands speaks of.
 func (r Rule) approves(c simpleCommand) bool {
-	return onlySafe(c.assigns) && len(c.writes) == 0 && r.covers(strings.Join(strip(c.words), " ")) && !(r.hasStar() && runsOthers(strip(c.plain)))
+	return onlySafe(c.assigns) && len(c.writes) == 0 && r.covers(strings.Join(strip(c.words), " ")) && (!r.hasStar() || !runsOthers(strip(c.plain)))
 }
 
 func (r Rule) hasStar() bool { return strings.Contains(r.Spec, "*") }
@@ -191,8 +193,11 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 	}
 	whole = true
 	slice := func(n syntax.Node) string { return text[n.Pos().Offset():n.End().Offset()] }
+	timed := map[*syntax.Stmt]bool{}
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
+		case *syntax.TimeClause:
+			timed[n.Stmt] = true
 		case *syntax.FuncDecl, *syntax.CoprocClause, *syntax.DeclClause, *syntax.LetClause, *syntax.TestDecl:
 			whole = false
 		case *syntax.WordIter:
@@ -201,7 +206,7 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 		case *syntax.ParamExp:
 			whole = whole && (n.Exp == nil || n.Exp.Op != syntax.AssignUnset && n.Exp.Op != syntax.AssignUnsetOrNull)
 		case *syntax.Stmt:
-			c := simpleCommand{}
+			c := simpleCommand{timed: timed[n]}
 			for _, r := range n.Redirs {
 				if writesFile(r, slice) {
 					c.writes = append(c.writes, shellword.Text(r.Word, text))
@@ -235,8 +240,29 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 type Command struct {
 	// Text is the command as it is written, without assignments and redirects.
 	Text string
-	// Words are its words, decoded.
+	// Words are its words, decoded; none for redirects alone.
 	Words []string
+	// Files are what it redirects from and to, decoded, but for /dev/null.
+	Files []string
+	// Timed says that the shell's own time runs it.
+	Timed bool
+}
+
+// Readings gives what the command may as well be called: decoded, without what runs it, by the name of its program alone.
+func (c *Command) Readings() []string {
+	var out []string
+	for _, words := range [][]string{c.Words, strip(c.Words), runs(c.Words)} {
+		if len(words) == 0 {
+			continue
+		}
+		rest := strings.Join(append([]string{""}, words[1:]...), " ")
+		for _, name := range []string{words[0], path.Base(words[0])} {
+			if text := name + rest; text != c.Text && !slices.Contains(out, text) {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
 }
 
 // Commands gives every simple command of a shell text at any depth. whole is false when the text does not parse, or holds
@@ -244,8 +270,9 @@ type Command struct {
 func Commands(text string) (commands []Command, whole bool) {
 	parsed, whole := parseCommands(text)
 	for _, c := range parsed {
-		if len(c.words) > 0 {
-			commands = append(commands, Command{strings.Join(c.words, " "), c.plain})
+		files := slices.DeleteFunc(slices.Concat(c.reads, c.writes), func(f string) bool { return f == "/dev/null" })
+		if len(c.words)+len(files) > 0 {
+			commands = append(commands, Command{strings.Join(c.words, " "), c.plain, files, c.timed})
 		}
 	}
 	return commands, whole

@@ -15,13 +15,29 @@ func TestAnchors(t *testing.T) {
 	for _, tt := range []struct {
 		tool, path, cwd, want string
 	}{
-		{"Read", "/work/secrets/k", "/work", "deny"}, {"Read", "/work/secrets/k", "/work/sub", "deny"}, {"Read", "/work/secrets/k", "/", "deny"}, {"Read", "/work/secrets/k", "/elsewhere", "deny"},
-		{"Read", "../secrets/k", "/work/sub", "deny"}, {"Read", "k", "/work/secrets", "deny"}, {"Read", "secrets/k", "/elsewhere", "deny"}, {"Read", "/work/secrets", "/", "deny"},
-		{"Read", "/work/a/b.txt", "/tmp", "deny"}, {"Read", "/work/x/a/b.txt", "/work", "none"}, {"Read", "/work/x/a/b.txt", "/work/x", "deny"},
-		{"Edit", "/work/deploy/x/a", "/work/sub", "deny"}, {"Write", "/work/ask/x/a", "/work/sub", "ask"},
-		{"Read", "docs/x", "/work", "allow"}, {"Read", "docs/x", "/work/sub", "allow"}, {"Read", "/work/docs/x", "/etc", "allow"}, {"Read", "/etc/docs/x", "/etc", "none"},
-		{"Edit", "/etc/docs/x", "/etc", "none"}, {"Edit", "docs/x", "/etc", "none"}, {"Edit", "docs/x", "/workother", "none"},
-		{"Bash", "cat /work/secrets/k", "/work/sub", "deny"}, {"Bash", "cat ../secrets/k", "/work/sub", "deny"}, {"Bash", "cat secrets/k", "/work/sub", "deny"},
+		{"Read", "/work/secrets/k", "/work", "deny"},
+		{"Read", "/work/secrets/k", "/work/sub", "deny"},
+		{"Read", "/work/secrets/k", "/", "deny"},
+		{"Read", "/work/secrets/k", "/elsewhere", "deny"},
+		{"Read", "../secrets/k", "/work/sub", "deny"},
+		{"Read", "k", "/work/secrets", "deny"},
+		{"Read", "secrets/k", "/elsewhere", "deny"},
+		{"Read", "/work/secrets", "/", "deny"},
+		{"Read", "/work/a/b.txt", "/tmp", "deny"},
+		{"Read", "/work/x/a/b.txt", "/work", "none"},
+		{"Read", "/work/x/a/b.txt", "/work/x", "deny"},
+		{"Edit", "/work/deploy/x/a", "/work/sub", "deny"},
+		{"Write", "/work/ask/x/a", "/work/sub", "ask"},
+		{"Read", "docs/x", "/work", "allow"},
+		{"Read", "docs/x", "/work/sub", "allow"},
+		{"Read", "/work/docs/x", "/etc", "allow"},
+		{"Read", "/etc/docs/x", "/etc", "none"},
+		{"Edit", "/etc/docs/x", "/etc", "none"},
+		{"Edit", "docs/x", "/etc", "none"},
+		{"Edit", "docs/x", "/workother", "none"},
+		{"Bash", "cat /work/secrets/k", "/work/sub", "deny"},
+		{"Bash", "cat ../secrets/k", "/work/sub", "deny"},
+		{"Bash", "cat secrets/k", "/work/sub", "deny"},
 	} {
 		c := file(tt.tool, tt.path)
 		if tt.tool == "Bash" {

@@ -78,8 +78,8 @@ func (c *subject) shellFiles(s Scope) *files {
 		}
 		name, operands := path.Base(words[0]), operandsOf(words[1:])
 		inPlace := name == "sed" && slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-i") || strings.HasPrefix(w, "--in-place") })
-		switch {
-		case name == "cd" || name == "pushd":
+		switch name {
+		case "cd", "pushd":
 			if len(operands) == 0 {
 				operands = []string{"~"}
 			}
@@ -91,7 +91,7 @@ func (c *subject) shellFiles(s Scope) *files {
 				}
 			}
 			c.tooMuch = c.tooMuch || len(folders) > maxFolders
-		case name == "dd":
+		case "dd":
 			for _, w := range words[1:] {
 				if in, ok := strings.CutPrefix(w, "if="); ok {
 					add(&c.files.reads, in)
