@@ -123,7 +123,7 @@ func runsOthers(words []string) bool {
 		return true
 	case "find":
 		return slices.ContainsFunc(words, func(w string) bool {
-			return w == "-delete" || strings.HasPrefix(w, "-exec") || strings.HasPrefix(w, "-ok")
+			return w == "-delete" || strings.HasPrefix(w, "-exec") || strings.HasPrefix(w, "-ok") || strings.HasPrefix(w, "-fprint") || w == "-fls"
 		})
 	default:
 		return false
