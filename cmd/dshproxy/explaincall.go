@@ -29,15 +29,9 @@ func (a *app) explainCall(f *explainFlags) error {
 	answer := struct {
 		jsonCheck
 		Trace []jsonRule `json:"trace"`
-	}{checkJSON(&v), []jsonRule{}}
-	for _, l := range s.CallLayers() {
-		_, lines, err := rules.NewRuleset(l.Rules).Explain(c)
-		if err != nil {
-			return err
-		}
-		for _, line := range lines {
-			answer.Trace = append(answer.Trace, jsonRule{line.Rule.File, line.Rule.Line, line.Index, l.NameOf(line.Index), line.Rule.Action, string(line.Outcome), line.Failed, ""})
-		}
+	}{jsonCheck: checkJSON(&v)}
+	if answer.Trace, err = traceCall(s, c); err != nil {
+		return err
 	}
 	if l := v.Rule; l.Layer == string(live.ClaudeSettings) || l.Layer == string(live.PiPermission) {
 		answer.Trace = append(answer.Trace, jsonRule{l.File, l.Line, l.Index, l.Layer, v.Action, string(netrule.OutcomeMatched), "", ""})
@@ -71,4 +65,37 @@ func (a *app) explainCall(f *explainFlags) error {
 		fmt.Fprintln(a.io.out, "  the command does not parse as shell text as a whole; the rest was read word by word")
 	}
 	return exitFor(&v)
+}
+
+// traceCall gives a line a rule: of what is in force, then of what waits to be accepted.
+func traceCall(s *live.Snapshot, c rules.Call) ([]jsonRule, error) {
+	out := []jsonRule{}
+	add := func(l live.CallLayer, pending bool) error {
+		_, lines, err := rules.NewRuleset(l.Rules).Explain(c)
+		for _, line := range lines {
+			name := l.NameOf(line.Index)
+			if pending && name != "workspace" {
+				continue // said above
+			}
+			if pending {
+				name += " (pending)"
+			}
+			out = append(out, jsonRule{line.Rule.File, line.Rule.Line, l.IndexOf(line.Index), name, line.Rule.Action, string(line.Outcome), line.Failed, ""})
+		}
+		return err
+	}
+	for _, l := range s.CallLayers() {
+		if err := add(l, false); err != nil {
+			return nil, err
+		}
+	}
+	if s.Pending == nil {
+		return out, nil
+	}
+	for _, l := range s.Pending.CallLayers() {
+		if err := add(l, true); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }

@@ -57,7 +57,9 @@ func (r *Rules) compile(texts []text, v view) (*Snapshot, error) {
 		s.Claude = toolspec.NewSet(p.claude...)
 		alone := r.opts.Policy
 		alone.DryRun = false // the verdict about the call takes it into account
-		s.hosts = netrule.NewPolicy(alone, netrule.Layer{Name: string(ClaudeSettings), Rules: s.claudeConnections()})
+		connections := s.claudeConnections()
+		s.hosts = netrule.NewPolicy(alone, netrule.Layer{Name: string(ClaudeSettings), Rules: connections})
+		s.refuseHosts(connections)
 	}
 	if slices.Contains(r.opts.Dialects, PiPermission) {
 		s.Pi = surface.NewSet(p.piTrusted, p.piWorkspace)
@@ -135,6 +137,19 @@ func (s *Snapshot) connections(suffix string, host rules.Host) []netrule.Layer {
 		out = append(out, netrule.Layer{Name: string(ClaudeSettings) + suffix, Rules: s.claudeConnections()})
 	}
 	return out
+}
+
+// refuseHosts keeps the rules that deny or ask about hosts by name.
+func (s *Snapshot) refuseHosts(connections []netrule.Rule) {
+	if s.Claude.Strict() {
+		connections = connections[:len(connections)-1] // which is about hosts that no rule names
+	}
+	for _, c := range connections {
+		if c.Action != netrule.Allow {
+			s.refusals = append(s.refusals, rules.Rule{Enabled: true, Action: c.Action, Match: rules.Match{Network: &rules.Network{Match: c.Match}}})
+			s.refusalRefs = append(s.refusalRefs, c.Ref)
+		}
+	}
 }
 
 // claudeConnections gives what the settings say about connections.

@@ -137,6 +137,9 @@ func TestShellTargets(t *testing.T) {
 		{`"permissions": {"allow": ["Bash"]}, "sandbox": {"network": {"deniedDomains": ["evil.test:443"]}}`, "curl http://evil.test", "allow"},
 		{`"permissions": {"allow": ["Bash"]}, "sandbox": {"network": {"strictAllowlist": true, "allowedDomains": ["ok.test"]}}`, "curl https://ok.test", "allow"},
 		{`"permissions": {"allow": ["Bash"]}, "sandbox": {"network": {"strictAllowlist": true, "allowedDomains": ["ok.test"]}}`, "curl https://ok.test https://evil.test", "deny"},
+		{`"permissions": {"deny": ["WebFetch(domain:evil.test)"], "allow": ["Bash"]}`, "curl evil.test", "deny"},
+		{`"permissions": {"deny": ["WebFetch(domain:evil.test)"], "allow": ["Bash"]}`, "sh -c 'cd x; wget \"ev\"il.test/x'", "deny"},
+		{`"permissions": {"deny": ["WebFetch(domain:evil.test)"], "ask": ["WebFetch(domain:ask.test)"], "allow": ["Bash"]}`, "curl https://ask.test https://evil.test", "deny"},
 		{`"permissions": {"deny": ["WebFetch"], "allow": ["Bash"]}`, "curl https://evil.test", "allow"},
 	} {
 		write(t, filepath.Join(ws, ".claude/settings.json"), "{"+tt.settings+"}")

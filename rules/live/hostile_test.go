@@ -218,6 +218,13 @@ func TestNarrowNamedFiles(t *testing.T) {
 			o.FallbackPath = filepath.Join(dir, "conf/r.yaml")
 			return filepath.Join(o.Workspace, "conf/r.yaml")
 		},
+		"a way back out of a link": func(t *testing.T, o *Options) string {
+			must(t, os.Mkdir(filepath.Join(o.Workspace, "sub"), 0o755))
+			dir := filepath.Join(t.TempDir(), "d")
+			must(t, os.Symlink(filepath.Join(o.Workspace, "sub"), dir))
+			o.RulesFile = dir + "/../conf/r.yaml"
+			return filepath.Join(o.Workspace, "conf/r.yaml")
+		},
 		"the workspace is a link": func(t *testing.T, o *Options) string {
 			dir := filepath.Join(t.TempDir(), "d")
 			must(t, os.Symlink(o.Workspace, dir))

@@ -46,8 +46,8 @@ func (l CallLayer) NameOf(index int) string {
 	return l.name
 }
 
-// indexOf gives the place of a rule in the merged chain.
-func (l CallLayer) indexOf(index int) int {
+// IndexOf gives the place of a rule in the merged chain.
+func (l CallLayer) IndexOf(index int) int {
 	if l.at == nil {
 		return index
 	}
@@ -140,7 +140,7 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			continue
 		}
 		decided = decided || l.name != "managed"
-		ref := netrule.RuleRef{File: m.Rule.File, Line: m.Rule.Line, Index: l.indexOf(m.Index), Reason: m.Rule.Reason, Layer: l.NameOf(m.Index)}
+		ref := netrule.RuleRef{File: m.Rule.File, Line: m.Rule.Line, Index: l.IndexOf(m.Index), Reason: m.Rule.Reason, Layer: l.NameOf(m.Index)}
 		if v.take(m.Action, ref) {
 			v.Network, connects = m.Rule.Match.Network != nil, m.Rule.DecidesConnections(c.Host)
 		}
@@ -156,8 +156,8 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			v.Network, connects = m.Connects, m.Connects
 		}
 	}
-	if d, ok := s.shellConnects(&c, p); ok && v.take(d.Action, d.Rule) {
-		v.Network = true
+	if err := s.takeHosts(&v, &c, p); err != nil {
+		return Verdict{}, err
 	}
 	enforced := false // by the policy of connections, which has taken a dry run into account
 	if c.IsWeb() && (connects || v.Passthrough) {
@@ -192,19 +192,29 @@ func (s *Snapshot) claudeVerdict(c *rules.Call) (toolspec.Verdict, error) {
 	return s.Claude.Decide(toolspec.Call{Tool: c.ClientTool(), Input: input(c)}, toolspec.Scope{Cwd: cwdOf(c), Workspace: c.Workspace, Home: s.home})
 }
 
-// shellConnects gives what the settings refuse of the targets that a shell command names, as they do at the proxy. What
-// they allow there is the proxy's to say.
-func (s *Snapshot) shellConnects(c *rules.Call, p *rules.Prepared) (strictest netrule.Decision, refused bool) {
+// takeHosts combines what the settings refuse of the hosts that a shell command names, as they do at the proxy. What they
+// allow there is the proxy's to say.
+func (s *Snapshot) takeHosts(v *Verdict, c *rules.Call, p *rules.Prepared) error {
 	if s.hosts == nil || c.Tool != "bash" && c.Tool != "pwsh" {
-		return strictest, false
+		return nil
+	}
+	m, err := rules.NewRuleset(s.refusals).MatchPrepared(p)
+	if err != nil {
+		return err
+	}
+	if m.Matched && v.take(m.Action, s.refusalRefs[m.Index]) {
+		v.Network = true
+	}
+	if !s.Claude.Strict() {
+		return nil
 	}
 	for _, t := range p.Targets() {
 		d := s.hosts.Decide(netrule.Query{Target: t, Agents: c.Agents})
-		if d.Matched() && d.Action != netrule.Allow && (!refused || d.Action < strictest.Action) {
-			strictest, refused = d, true
+		if d.Matched() && d.Action != netrule.Allow && v.take(d.Action, d.Rule) {
+			v.Network = true
 		}
 	}
-	return strictest, refused
+	return nil
 }
 
 // takePi combines what the permission files say, which always say something.

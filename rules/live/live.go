@@ -84,8 +84,12 @@ type Snapshot struct {
 	calls    []CallLayer
 	// Claude and Pi are the rules of other programs' files; nil when they are not asked for.
 	Claude *toolspec.Set
-	hosts  *netrule.Policy // of what Claude says about connections, alone
-	Pi     *surface.Set
+	// hosts is what Claude says about connections, alone; refusals are its denials and questions by host, as rules that
+	// find hosts in shell text, and refusalRefs their places.
+	hosts       *netrule.Policy
+	refusals    []rules.Rule
+	refusalRefs []netrule.RuleRef
+	Pi          *surface.Set
 	// piApart has each file that is not accepted alone; the strictest holds.
 	piApart []*surface.Set
 	// Pending is what the workspace says now, when not all of it is accepted; the rest of the snapshot is what is. Both

@@ -120,12 +120,16 @@ func leadsThrough(path, dir string) bool {
 		real = dir
 	}
 	inside := func(p string) bool { return within(p, dir) || within(p, real) }
-	path, err = filepath.Abs(path)
-	if err != nil || inside(path) {
+	abs, err := filepath.Abs(path)
+	if err != nil || inside(abs) {
 		return true
 	}
-	root := filepath.VolumeName(path) + string(filepath.Separator)
-	at, rest := root, strings.Split(strings.TrimPrefix(path, root), string(filepath.Separator))
+	if filepath.IsAbs(path) {
+		abs = path // as it is: ".." behind a link leads elsewhere than it reads
+	}
+	const slash = string(filepath.Separator)
+	root := filepath.VolumeName(abs) + slash
+	at, rest := root, strings.Split(strings.TrimPrefix(abs, root), slash)
 	for links := 0; len(rest) > 0; {
 		next := filepath.Join(at, rest[0])
 		rest = rest[1:]
@@ -143,7 +147,7 @@ func leadsThrough(path, dir string) bool {
 		if filepath.IsAbs(to) {
 			at = root
 		}
-		rest = append(strings.Split(strings.Trim(filepath.Clean(to), string(filepath.Separator)), string(filepath.Separator)), rest...)
+		rest = append(strings.Split(to, slash), rest...)
 	}
 	return false
 }

@@ -335,6 +335,11 @@ func (s *Set) allowsTogether(c *subject) Verdict {
 	return Verdict{}
 }
 
+// Strict reports whether hosts that no list allows are denied; Connections then ends in the rule that denies them.
+func (s *Set) Strict() bool {
+	return slices.ContainsFunc(s.settings, func(f *Settings) bool { return f.strict > 0 })
+}
+
 // Connections gives the rules about connections: the sandbox's domains, and the WebFetch rules by domain. Denials come
 // first, then ask, then allow. With strictAllowlist whatever they do not allow is denied.
 func (s *Set) Connections() []netrule.Rule {
