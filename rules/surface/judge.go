@@ -92,7 +92,7 @@ type worst struct {
 }
 
 // maxWork bounds what one call may cost, in comparisons of a rule with a byte. A call beyond it is denied.
-const maxWork = 1 << 28
+const maxWork = 1 << 27
 
 func (w *worst) take(action netrule.Action, ref netrule.RuleRef) {
 	if !w.any || action < w.action {

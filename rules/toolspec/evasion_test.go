@@ -128,7 +128,7 @@ func TestLargeCalls(t *testing.T) {
 		} else if !v.Matched {
 			got = "none"
 		}
-		if took := time.Since(start); got != tt.want || took > 5*time.Second {
+		if took := time.Since(start); got != tt.want || took > 20*time.Second {
 			t.Errorf("%s: %s in %v, want %s", name, got, took, tt.want)
 		}
 	}
