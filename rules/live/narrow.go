@@ -218,7 +218,7 @@ func (r *Rules) Review() (Reviewed, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.gather(false)
-	if err := g.err(); err != nil {
+	if err := errors.Join(g.errs[workspacePart]...); err != nil {
 		return Reviewed{}, err
 	}
 	if err := r.sound(g.texts[workspacePart]); err != nil {
