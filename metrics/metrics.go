@@ -202,6 +202,9 @@ func (m *Metrics) Decided(d *decisionlog.Decision) {
 	}
 	m.hot.decisions[decisionKey{d.Decision.Action, d.Code, d.Decision.DryRun}].Inc()
 	m.decisionTime.Observe(d.Decide.Seconds())
+	if d.Delegated {
+		m.delegated.Inc()
+	}
 	for i := range d.Decision.Addrs {
 		if a := &d.Decision.Addrs[i]; a.Why == "guard" {
 			m.guardRemoved.WithLabelValues(a.Class.String()).Inc()

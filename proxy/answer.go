@@ -69,7 +69,8 @@ func wireOf(code netrule.Code) wireCode {
 // refusal is everything that an answer of ours says.
 type refusal struct {
 	code     netrule.Code
-	status   int // 0 means that of the code
+	status   int    // 0 means that of the code
+	error    string // of Proxy-Status; empty means that of the code
 	target   netrule.Target
 	decision netrule.Decision
 	id       string
@@ -99,6 +100,9 @@ func (r *refusal) append(b []byte, v *voice) []byte {
 	status := w.status
 	if r.status != 0 {
 		status = r.status
+	}
+	if r.error != "" {
+		w.error = r.error
 	}
 	body := r.textBody(v)
 	kind := "text/plain; charset=utf-8"
@@ -173,7 +177,12 @@ func shortAuthority(t netrule.Target) string {
 
 // summary is the outcome in a few words, about the target.
 func (r *refusal) summary(target string) string {
+	if r.why != "" {
+		return r.why
+	}
 	switch r.code {
+	case netrule.CodeHostMismatch:
+		return "the request names another host than its tunnel"
 	case netrule.CodeNotAllowed:
 		return "no rule allows " + target
 	case netrule.CodeDeniedByRule:
@@ -225,9 +234,6 @@ func (r *refusal) summary(target string) string {
 	case netrule.CodeUpstreamProxyError:
 		return "the upstream proxy did not reach " + target
 	default:
-		if r.why != "" {
-			return r.why
-		}
 		return strings.ReplaceAll(r.code.String(), "_", " ")
 	}
 }
@@ -239,24 +245,24 @@ func (r *refusal) explanation() string {
 	if ref.Valid() {
 		byRule = "denied by rule " + strconv.Itoa(ref.Index+1)
 	}
-	switch r.code {
-	case netrule.CodeDeniedByRule:
+	switch {
+	case r.why != "" || !ref.Valid() && r.decision.Code == netrule.CodeInternalError: // no decision to tell of
+	case r.code == netrule.CodeDeniedByRule:
 		return "[network: " + byRule + `] the rule's author says: "` + ref.ReasonLine() + `"`
-	case netrule.CodeNeedsApproval:
+	case r.code == netrule.CodeNeedsApproval:
 		if ref.Valid() {
 			return "[network: blocked pending approval by rule " + strconv.Itoa(ref.Index+1) + `] the rule's author says: "` + ref.ReasonLine() + `"`
 		}
 		return "[network: blocked pending approval] " + r.decision.Mode.String() + " mode: no rule allows this target"
-	case netrule.CodeNotAllowed:
+	case r.code == netrule.CodeNotAllowed:
 		return "[network: denied] " + r.decision.Mode.String() + " mode: no rule allows this target"
-	case netrule.CodeSpecialUseAddress, netrule.CodeMetadataAddress:
+	case r.code == netrule.CodeSpecialUseAddress, r.code == netrule.CodeMetadataAddress:
 		return "[network: denied] the target is at a special-use address, which needs a rule that names it in ips"
-	default:
-		if wireOf(r.code).status == 403 {
-			return "[network: denied] " + r.summary("the target")
-		}
-		return "[network: error] " + r.summary("the target")
 	}
+	if wireOf(r.code).status == 403 || r.code == netrule.CodeHostMismatch {
+		return "[network: denied] " + r.summary("the target")
+	}
+	return "[network: error] " + r.summary("the target")
 }
 
 // textBody is inert: every line starts with "# ", so that nothing runs when it is piped to a shell, and it holds nothing
@@ -272,7 +278,7 @@ func (r *refusal) textBody(v *voice) []byte {
 		line("rule: " + inert(v.relative(ref.File)) + ":" + strconv.Itoa(ref.Line))
 	}
 	line("code: " + r.code.String() + "   id: " + r.id)
-	policy := wireOf(r.code).status == 403
+	policy := wireOf(r.code).status == 403 || r.code == netrule.CodeHostMismatch
 	if fix, ok := r.decision.Fix(r.target); ok && policy && v.full {
 		line("to allow it, the operator can run: " + fix.Command())
 	}
@@ -307,10 +313,10 @@ func inert(s string) string {
 func (r *refusal) jsonBody(v *voice) []byte {
 	b := []byte(`{"verdict":`)
 	verdict := "deny"
-	if r.decision.Action == netrule.Ask {
+	if r.decision.Action == netrule.Ask || r.code == netrule.CodeNeedsApproval {
 		verdict = "ask"
 	}
-	if wireOf(r.code).status != 403 {
+	if wireOf(r.code).status != 403 && r.code != netrule.CodeHostMismatch {
 		verdict = "error"
 	}
 	b = appendJSON(b, verdict)

@@ -21,7 +21,7 @@ import (
 
 // conn is one client connection. Its owner goroutine reads every byte of it, until it ends or becomes a tunnel.
 type conn struct {
-	party
+	*party
 	srv    *Server
 	nc     net.Conn // of the owner goroutine alone: TLS may take the place of raw
 	raw    net.Conn
@@ -280,7 +280,7 @@ func (c *conn) describe(protocol string, t netrule.Target, a *Admission) {
 		c.record.Cause = a.Cause.Error()
 	}
 	if c.srv.PolicyHash != nil {
-		c.record.Policy = c.srv.PolicyHash()
+		c.record.Policy = c.srv.PolicyHash(a.Workspace)
 	}
 }
 
@@ -459,7 +459,7 @@ func (c *conn) dialWithin(ctx context.Context, a *Admission, plain bool) (link, 
 		l.parent = p
 		l.c, _, err = c.srv.Dialer.DialParent(ctx, p)
 	default:
-		l.c, l.early, l.addr, err = c.srv.Dialer.DialThrough(ctx, a.Dest)
+		l.c, l.early, l.addr, err = c.srv.Dialer.DialThrough(ctx, a.Dest, c.via())
 	}
 	if err != nil {
 		return link{}, dialCode(err), err
@@ -467,12 +467,25 @@ func (c *conn) dialWithin(ctx context.Context, a *Admission, plain bool) (link, 
 	return l, a.Code, nil
 }
 
+// via is what a parent is told about the way of a request: the proxies before this one, and this one, so that a loop shows
+// itself at any of them.
+func (c *conn) via() string {
+	var b strings.Builder
+	for _, f := range c.head.fields {
+		if is(f.name, "via") && len(f.value) > 0 {
+			b.Write(f.value)
+			b.WriteString(", ")
+		}
+	}
+	return b.String() + "1.1 " + c.srv.pseudonym
+}
+
 // dialAgain connects to the address of a tunnel once more, for inspected TLS.
 func (s *Server) dialAgain(ctx context.Context, f *flight) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Limits.Answer)
 	defer cancel()
 	if f.dest.Parent() != nil {
-		c, _, _, err := s.Dialer.DialThrough(ctx, f.dest)
+		c, _, _, err := s.Dialer.DialThrough(ctx, f.dest, "1.1 "+s.pseudonym)
 		return c, err
 	}
 	c, _, err := s.Dialer.Dial(ctx, f.dest.At(f.dialed))

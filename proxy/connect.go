@@ -29,8 +29,13 @@ func (c *conn) connect() {
 	if c.loops(target) {
 		return
 	}
+	c.open("connect", target, established)
+}
+
+// open judges, dials, says so to the client and hands both connections to a tunnel.
+func (c *conn) open(protocol string, target netrule.Target, granted []byte) {
 	q := c.query(target)
-	a, ok := c.admit("connect", q)
+	a, ok := c.admit(protocol, q)
 	if !ok {
 		return
 	}
@@ -39,7 +44,7 @@ func (c *conn) connect() {
 		return
 	}
 	c.observe()
-	c.tunnel(l, established, q, &a)
+	c.tunnel(l, granted, q, &a)
 }
 
 // loops refuses a request that has passed through this process already, or through too many proxies.

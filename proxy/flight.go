@@ -18,7 +18,7 @@ import (
 // flight is a connection that carries bytes: a tunnel, an upgrade or a forwarded exchange. It is swept for idleness by
 // the clock, and judged again on every reload.
 type flight struct {
-	party
+	*party
 	id        string
 	protocol  string
 	workspace string
@@ -41,10 +41,10 @@ type flight struct {
 	mu    sync.Mutex
 	query netrule.Query  // what is judged again; guarded by mu
 	sni   netrule.Target // another name that its TLS was admitted for
-	why  string // set by the first to end it
-	by   string
-	code netrule.Code // of stop
-	over bool
+	why   string         // set by the first to end it
+	by    string
+	code  netrule.Code // of stop
+	over  bool
 }
 
 // touch notes bytes.
@@ -242,4 +242,39 @@ func sweepEvery(l *Limits) time.Duration {
 		return 15 * time.Second
 	}
 	return min(max(shortest/8, 10*time.Millisecond), 15*time.Second)
+}
+
+// Tunnel is one tunnel, upgrade or forwarded exchange in flight, for listings.
+type Tunnel struct {
+	ID, Listener, Client, Identity, Workspace string
+	Target                                    netrule.Target
+	Dialed                                    netip.AddrPort // invalid where a parent has resolved the name
+	SNI                                       string         // another name that its TLS was admitted for
+	Upstream                                  string         // parent proxy, without its password
+	Started                                   time.Time
+	Idle                                      time.Duration
+	BytesIn, BytesOut                         int64 // from and to the client
+}
+
+// Tunnels lists what is in flight, the oldest first.
+func (s *Server) Tunnels() []Tunnel {
+	s.init()
+	now := time.Now()
+	var out []Tunnel
+	for _, f := range s.flights.snapshot() {
+		q := f.current()
+		t := Tunnel{
+			ID: f.id, Listener: f.front.name, Client: f.key, Identity: f.who.Name, Workspace: f.workspace, Target: q.Target, Dialed: f.dialed,
+			Started: f.start, Idle: now.Sub(time.Unix(0, f.last.Load())), BytesIn: f.in.Load(), BytesOut: f.out.Load(),
+		}
+		if name := f.name(); name.Host != q.Target.Host {
+			t.SNI = name.Host
+		}
+		if p := f.dest.Parent(); p != nil {
+			t.Upstream = p.String()
+		}
+		out = append(out, t)
+	}
+	slices.SortFunc(out, func(a, b Tunnel) int { return a.Started.Compare(b.Started) })
+	return out
 }

@@ -170,7 +170,7 @@ func (x *exchange) attempt() (keep, retry bool) {
 		party: x.party, id: x.record.ID, protocol: "http", query: x.q, workspace: x.admission.Workspace, dest: x.admission.Dest, dialed: o.addr, policy: x.admission.Policy, start: time.Now(), end: x.end,
 		keepAlive: func() { setKeepAlive(x.nc, o.c) },
 	}
-	x.srv.flights.launch(x.fl, x.srv.Gate)
+	x.srv.launch(x.fl)
 	defer x.landed()
 	hasBody := h.framing == byChunks || h.framing == byLength && h.length > 0
 	head := x.appendRequest(x.out[:0])
@@ -208,6 +208,10 @@ func (x *exchange) landed() {
 	x.fl.note("target", "eof")
 	record := x.fl.land(time.Now())
 	record.ID = x.record.ID
+	if x.inside != nil {
+		x.inside.tunnel.fl.in.Add(record.BytesIn)
+		x.inside.tunnel.fl.out.Add(record.BytesOut)
+	}
 	if x.handed || !x.observed {
 		return // the tunnel has a record of its own
 	}

@@ -97,7 +97,10 @@ func (c *conn) readProxyHeader() bool {
 func (c *conn) moveTo(key string) bool {
 	one, ok := c.srv.clients.move(c.client, key)
 	if ok {
-		c.client, c.key = one, key
+		c.client = one
+		next := *c.party
+		next.key = key
+		c.party = &next
 	}
 	return ok
 }

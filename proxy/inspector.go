@@ -22,6 +22,8 @@ type InspectedTunnel struct {
 	// Host and Port are the canonical target of the tunnel.
 	Host string
 	Port uint16
+	// ID is that of the tunnel's records, which denials show.
+	ID string
 	// Dial connects to the adjudicated address of the tunnel and to nothing else. Nil fails every request.
 	Dial func(ctx context.Context) (net.Conn, error)
 	// Judge is asked about the authority of each inner request; ok false refuses it with the code. Requests of one

@@ -25,6 +25,7 @@ type Limits struct {
 	ClientLookups int           // lookups in flight of one client (32)
 	ClientDials   int           // dials in flight of one client (256)
 	ResponseHead  time.Duration // from request to response head (none)
+	Hello         time.Duration // from the first byte of a TLS hello in a tunnel to its last (5 s)
 	HeldBytes     int64         // of all heads that are being read, beyond their first 4 KiB (64 MiB)
 }
 
@@ -41,6 +42,7 @@ func (l Limits) withDefaults() Limits {
 	setDefault(&l.HalfClose, 10*time.Minute)
 	setDefault(&l.ClientLookups, 32)
 	setDefault(&l.ClientDials, 256)
+	setDefault(&l.Hello, 5*time.Second)
 	setDefault(&l.HeldBytes, 64<<20)
 	return l
 }

@@ -11,16 +11,15 @@ import (
 
 // opening holds what a client sends first through a tunnel until it is known what it speaks: TLS, HTTP/1 in clear, or
 // something else. Nothing of it is passed on before. There is no clock before the first byte, and none for text that may
-// still become a request; a TLS hello must be whole within five seconds of its first byte.
+// still become a request; a TLS hello must be whole within Limits.Hello of its first byte.
 type opening struct {
 	tunnel *tunnel
 	held   []byte
 	timed  bool
+	tls    bool // the client has begun to speak TLS
 	hello  clientHello
 	why    *Admission // the judgement that refused it, if one did
 }
-
-const helloWithin = 5 * time.Second
 
 // step is what to do with the bytes so far.
 type step uint8
@@ -58,12 +57,13 @@ func (o *opening) take(b []byte, end bool) (send []byte, next step, code netrule
 }
 
 func (o *opening) takeHello(b []byte, end bool) (step, netrule.Code) {
+	o.tls = true
 	hello, err := parseHello(b)
 	switch {
 	case errors.Is(err, errHelloMore) && !end:
 		if !o.timed {
 			o.timed = true
-			_ = o.tunnel.client.SetReadDeadline(time.Now().Add(helloWithin)) // a closed connection ends the read by itself
+			_ = o.tunnel.client.SetReadDeadline(time.Now().Add(o.tunnel.srv.Limits.Hello)) // a closed connection ends the read by itself
 		}
 		return stepMore, 0
 	case err != nil:

@@ -13,10 +13,10 @@ const maxOrigins = 4
 
 // originConn is a connection to an origin. It belongs to one client connection and dies with it.
 type originConn struct {
-	c      net.Conn
-	in     reader
-	addr   netip.AddrPort
-	dest   upstream.Destination
+	c    net.Conn
+	in   reader
+	addr netip.AddrPort
+	dest upstream.Destination
 	// parent gets requests in absolute-form; nil where the connection reaches the origin itself.
 	parent *upstream.Parent
 	policy *netrule.Policy // the policy generation under which it was dialled

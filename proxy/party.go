@@ -10,7 +10,8 @@ import (
 	"dshproxy/proxy/identity"
 )
 
-// party is a client as everything that it causes knows it: where it came in, what it is counted by and who it is.
+// party is a client as everything that it causes knows it: where it came in, what it is counted by and who it is. It is
+// shared, so it never changes: a client that proves something else is another party.
 type party struct {
 	front  *front
 	key    string
@@ -35,13 +36,15 @@ func (c *conn) identify(credential identity.Credential, presented bool) (netrule
 	f := c.facts
 	f.Credential, f.Presented, f.Now = credential, presented, time.Now()
 	who, outcome := book.Identify(f)
-	c.who, c.proved = who, outcome == identity.Proved
 	if outcome == identity.Refused {
-		c.who = identity.Identity{}
+		c.party = &party{front: c.front, key: c.key}
 		return netrule.CodeAuthRequired, false
 	}
-	if who.Key != "" && who.Key != c.key && !c.moveTo(who.Key) {
+	if who.Key != c.key && !c.moveTo(who.Key) {
 		return netrule.CodeClientLimit, false
+	}
+	if outcome == identity.Proved || c.proved {
+		c.party = &party{c.front, c.key, who, outcome == identity.Proved}
 	}
 	return 0, true
 }

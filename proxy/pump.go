@@ -17,8 +17,8 @@ type pump struct {
 	count    func(int64) int64
 	pools    *bufferPools
 	pipes    *pipePool
-	limit    int64 // of the flight, both directions together; 0 is none
-	first    *opening // holds what the client sends first; nil passes everything on
+	limit    int64        // of the flight, both directions together; 0 is none
+	first    *opening     // holds what the client sends first; nil passes everything on
 	code     netrule.Code // why first refused
 }
 
@@ -27,9 +27,9 @@ type chunks interface{ next() ([]byte, error) }
 
 var errAllowance = errors.New("the byte limit is reached")
 
-// begin reads until the opening knows what to do, and sends on what it held. early has come before the tunnel began. done
+// beginWith reads until the opening knows what to do, and sends on what it held. early has come before the tunnel began. done
 // is false when the tunnel goes on as one of bytes.
-func (p *pump) begin(early []byte, src chunks) (end relayEnd, done bool) {
+func (p *pump) beginWith(early []byte, src chunks) (end relayEnd, done bool) {
 	b, err := early, error(nil)
 	for {
 		if len(b) == 0 && err == nil {
@@ -47,6 +47,7 @@ func (p *pump) begin(early []byte, src chunks) (end relayEnd, done bool) {
 			return endRead, true
 		}
 		switch next {
+		case stepPass:
 		case stepMore:
 			continue
 		case stepRefuse:
@@ -89,14 +90,9 @@ func (p *pump) moved(n int) {
 }
 
 // copyAll is the plain relay, where the kernel offers nothing better.
-func (p *pump) copyAll(early []byte) relayEnd {
+func (p *pump) copyAll() relayEnd {
 	buf := p.pools.large.Get().(*[]byte)
 	defer p.pools.large.Put(buf)
-	if p.first != nil {
-		if end, done := p.begin(early, &plainReader{p.src, *buf}); done {
-			return end
-		}
-	}
 	for {
 		n := p.allowance(len(*buf))
 		if n == 0 {
@@ -117,6 +113,13 @@ func (p *pump) copyAll(early []byte) relayEnd {
 			return endRead
 		}
 	}
+}
+
+// beginPlain holds what the client sends first, where the kernel offers nothing better.
+func (p *pump) beginPlain(early []byte) (relayEnd, bool) {
+	buf := p.pools.large.Get().(*[]byte)
+	defer p.pools.large.Put(buf)
+	return p.beginWith(early, &plainReader{p.src, *buf})
 }
 
 // plainReader reads into a buffer that it keeps.

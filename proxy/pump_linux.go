@@ -3,6 +3,7 @@ package proxy
 import (
 	"errors"
 	"io"
+	"net"
 	"sync"
 	"syscall"
 
@@ -83,25 +84,13 @@ func (pp *pipePool) close() {
 
 // run relays to the end of src. While src is quiet it holds neither a buffer nor a pipe; bulk without a pause is handed
 // to splice(2).
-func (p *pump) run(early []byte) relayEnd {
-	src, ok1 := p.src.(syscall.Conn)
-	dst, ok2 := p.dst.(syscall.Conn)
+func (p *pump) run() relayEnd {
+	rc, ok1 := rawOf(p.src)
+	wc, ok2 := rawOf(p.dst)
 	if !ok1 || !ok2 {
-		return p.copyAll(early)
-	}
-	rc, err1 := src.SyscallConn()
-	wc, err2 := dst.SyscallConn()
-	if err1 != nil || err2 != nil {
-		return p.copyAll(early)
+		return p.copyAll()
 	}
 	r := newRawReader(p, rc)
-	if p.first != nil {
-		if end, done := p.begin(early, r); done {
-			r.release()
-			return end
-		}
-		r.release()
-	}
 	for streak := 0; ; {
 		n, err := r.read()
 		if n > 0 {
@@ -137,6 +126,27 @@ func (p *pump) run(early []byte) relayEnd {
 			return endRead
 		}
 	}
+}
+
+// rawOf gives the descriptor of a connection that has one.
+func rawOf(c net.Conn) (syscall.RawConn, bool) {
+	sc, ok := c.(syscall.Conn)
+	if !ok {
+		return nil, false
+	}
+	rc, err := sc.SyscallConn()
+	return rc, err == nil
+}
+
+// begin holds what the client sends first, without a buffer while it sends nothing.
+func (p *pump) begin(early []byte) (relayEnd, bool) {
+	rc, ok := rawOf(p.src)
+	if !ok {
+		return p.beginPlain(early)
+	}
+	r := newRawReader(p, rc)
+	defer r.release()
+	return p.beginWith(early, r)
 }
 
 // rawReader reads from a connection into a buffer that it takes only when there is something to read. It keeps what a

@@ -9,4 +9,6 @@ func newPipePool() *pipePool { return &pipePool{} }
 
 func (p *pipePool) close() {}
 
-func (p *pump) run(early []byte) relayEnd { return p.copyAll(early) }
+func (p *pump) run() relayEnd { return p.copyAll() }
+
+func (p *pump) begin(early []byte) (relayEnd, bool) { return p.beginPlain(early) }

@@ -48,8 +48,8 @@ type Server struct {
 	Workspace string
 	// DenyMessage is a line of the operator's in every denial.
 	DenyMessage string
-	// PolicyHash names the policy in records; nil leaves it out.
-	PolicyHash func() string
+	// PolicyHash names the policy of a workspace in records; nil leaves it out.
+	PolicyHash func(workspace string) string
 
 	once      sync.Once
 	clients   clients
@@ -163,6 +163,14 @@ func (s *Server) Stop() {
 	}
 }
 
+// launch enters a flight into the books. A stop that came between its admission and now has not seen it.
+func (s *Server) launch(f *flight) {
+	s.flights.launch(f, s.Gate)
+	if s.stopped.Load() {
+		f.stop(netrule.CodeStopped)
+	}
+}
+
 // Resume takes requests again.
 func (s *Server) Resume() { s.stopped.Store(false) }
 
@@ -257,7 +265,7 @@ func (s *Server) accept(nc net.Conn, f *front) {
 	}
 	facts := factsOf(nc, f.name)
 	key := clientKey(&facts)
-	c := &conn{party: party{front: f, key: key}, srv: s, nc: nc, raw: nc, facts: facts}
+	c := &conn{party: &party{front: f, key: key}, srv: s, nc: nc, raw: nc, facts: facts}
 	one, got := s.clients.enter(key)
 	if got != slotTaken {
 		code := netrule.CodeServerLimit

@@ -57,17 +57,7 @@ func (c *conn) socks() {
 		c.refuse("socks5", &refusal{code: code, target: target})
 		return
 	}
-	q := c.query(target)
-	a, ok := c.admit("socks5", q)
-	if !ok {
-		return
-	}
-	l, ok := c.dial(&a, q)
-	if !ok {
-		return
-	}
-	c.observe()
-	c.tunnel(l, granted, q, &a)
+	c.open("socks5", target, granted)
 }
 
 // granted is the reply to a CONNECT that was carried out. The bound address is nobody's business.

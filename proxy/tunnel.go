@@ -12,7 +12,7 @@ import (
 // tunnel moves bytes between a client and a target until both sides have ended. Unless it has been looked at before, what
 // the client sends first is held until it is known what it is.
 type tunnel struct {
-	party
+	*party
 	srv    *Server
 	client net.Conn
 	target net.Conn
@@ -36,52 +36,72 @@ type tunnel struct {
 }
 
 func (t *tunnel) start() {
-	t.srv.flights.launch(t.fl, t.srv.Gate)
+	t.srv.launch(t.fl)
 	t.opening.tunnel = t
 	t.answers.Add(1)
 	go t.copyToTarget()
 	go t.copyToClient()
 }
 
+// copyToTarget looks at what the client sends first, if that is wanted, and then leaves the rest to a fresh goroutine: a
+// tunnel may be idle for long, and should not hold the stack that looking has grown.
 func (t *tunnel) copyToTarget() {
-	defer t.ended()
 	early := t.toTarget
 	t.toTarget = nil
 	p := t.pump(t.target, t.client, t.fl.in.Add)
-	if t.open {
-		p.first = &t.opening
-		t.half(&p, early, 0, "client", "target")
+	if !t.open {
+		t.half(p, early, 0, "client", "target")
 		return
 	}
-	t.half(&p, early, 0, "client", "target")
+	if !t.opens(p, early) {
+		go t.half(p, nil, 0, "client", "target")
+	}
+}
+
+// opens looks at the first bytes, and reports whether that was the end of the direction.
+func (t *tunnel) opens(p *pump, early []byte) (over bool) {
+	defer func() {
+		if r := recover(); r != nil || over {
+			t.ended(r)
+			over = true
+		}
+	}()
+	p.first = &t.opening
+	end, over := p.begin(early)
+	if over {
+		t.finish(p, end, "client", "target")
+	}
+	return over
 }
 
 func (t *tunnel) copyToClient() {
-	defer t.ended()
 	defer t.answers.Done()
 	early := t.toClient
 	t.toClient = nil
-	p := t.pump(t.client, t.target, t.fl.out.Add)
-	t.half(&p, early, t.headLen, "target", "client")
+	t.half(t.pump(t.client, t.target, t.fl.out.Add), early, t.headLen, "target", "client")
 }
 
-func (t *tunnel) pump(dst, src net.Conn, count func(int64) int64) pump {
-	return pump{dst: dst, src: src, fl: t.fl, count: count, pools: t.srv.pools, pipes: t.srv.pipes, limit: t.srv.Limits.TunnelBytes}
+func (t *tunnel) pump(dst, src net.Conn, count func(int64) int64) *pump {
+	return &pump{dst: dst, src: src, fl: t.fl, count: count, pools: t.srv.pools, pipes: t.srv.pipes, limit: t.srv.Limits.TunnelBytes}
 }
 
-// half is one direction: early bytes, then a relay to the end of src, then a half-close that tells dst so. Anything but
-// a clean end closes both sides.
+// half is one direction: early bytes, then a relay to the end of src.
 func (t *tunnel) half(p *pump, early []byte, uncounted int, srcName, dstName string) {
-	if len(early) > 0 && p.first == nil {
+	defer func() { t.ended(recover()) }()
+	if len(early) > 0 {
 		if _, err := p.dst.Write(early); err != nil {
 			t.fail(dstName, "error")
 			return
 		}
 		p.count(int64(len(early) - uncounted))
 		t.fl.touch()
-		early = nil
 	}
-	switch end := p.run(early); end {
+	t.finish(p, p.run(), srcName, dstName)
+}
+
+// finish ends a direction: a half-close tells dst so. Anything but a clean end closes both sides.
+func (t *tunnel) finish(p *pump, end relayEnd, srcName, dstName string) {
+	switch end {
 	case endEOF:
 		if t.taken.Load() {
 			return
@@ -126,7 +146,7 @@ func (t *tunnel) refuse(code netrule.Code) {
 	_ = t.client.SetWriteDeadline(time.Now().Add(lingerFor)) // a client that does not read is not waited for
 	t.takeOver()
 	t.target.Close()
-	t.sayGoodbye(t.opening.isTLS())
+	t.sayGoodbye(t.opening.tls)
 	t.close()
 }
 
@@ -144,10 +164,10 @@ func (t *tunnel) otherEnded() bool {
 	return t.done > 0
 }
 
-// ended is called by each direction; the second closes both sides and the books.
-func (t *tunnel) ended() {
-	if p := recover(); p != nil {
-		t.srv.Log.Error("internal error", "panic", p)
+// ended is called by each direction, with what it panicked with; the second closes both sides and the books.
+func (t *tunnel) ended(panicked any) {
+	if panicked != nil {
+		t.srv.Log.Error("internal error", "panic", panicked)
 		t.fl.note("proxy", "internal_error")
 		t.taken.Store(false)
 		t.close()

@@ -127,9 +127,6 @@ func (t *tunnel) observeInside(code netrule.Code, target netrule.Target, a *Admi
 // stageTunnel marks records about what a tunnel carries.
 const stageTunnel = "tunnel"
 
-// isTLS reports whether the client has begun to speak TLS.
-func (o *opening) isTLS() bool { return len(o.held) > 0 && o.held[0] == recordHandshake || o.hello != clientHello{} || o.timed }
-
 // serveHTTP serves clear HTTP in a tunnel: every request is judged, and goes to the tunnel's target whatever it says.
 func (t *tunnel) serveHTTP() {
 	t.takeOver()
@@ -150,7 +147,7 @@ func (t *tunnel) inspect() {
 	var used atomic.Bool
 	t.srv.Inspector.Inspect(t.srv.base, &InspectedTunnel{
 		Client: &replayConn{Conn: t.client, first: t.opening.held, fl: t.fl},
-		Host:   target.Host, Port: target.Port,
+		Host:   target.Host, Port: target.Port, ID: t.fl.id,
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			if used.CompareAndSwap(false, true) {
 				return t.target, nil
@@ -225,5 +222,5 @@ func (c *replayConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
-	return c.Conn.Close()
+	return c.Close()
 }

@@ -783,3 +783,26 @@ func TestQuietListener(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// TestStop: a stop refuses what comes and ends what is in flight, until it is taken back.
+func TestStop(t *testing.T) {
+	w := newWorld(t, allowNames)
+	w.name("allowed.test", "127.0.0.1")
+	o := echo(t)
+	c := w.tunnelTo("allowed.test", o.port)
+	w.srv.Stop()
+	if got, _ := io.ReadAll(c.r); len(got) > 0 {
+		t.Errorf("got %q", got)
+	}
+	w.await("the close", func() bool { return len(w.closes) == 1 && w.closes[0].Why == "stopped" })
+	if r := w.dial().send(fmt.Sprintf("CONNECT allowed.test:%d HTTP/1.1\r\n\r\n", o.port)).response("GET"); r.StatusCode != 503 || r.Header.Get("Retry-After") == "" {
+		t.Errorf("%s", r.Status)
+	}
+	s := w.dial().send("\x05\x01\x00" + socksName("allowed.test", o.port))
+	s.CloseWrite()
+	if got := s.rest(); got != "\x05\x00"+string(socksReply(netrule.CodeStopped)) {
+		t.Errorf("SOCKS: %x", got)
+	}
+	w.srv.Resume()
+	w.tunnelTo("allowed.test", o.port)
+}

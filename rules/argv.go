@@ -6,6 +6,7 @@ import (
 
 	"dshproxy/netrule"
 	"dshproxy/netrule/glob"
+	"dshproxy/rules/work"
 )
 
 const commandKeys = " command cmd script command_line commandLine "
@@ -34,15 +35,15 @@ func (f *facts) commandTexts() []commandText {
 			f.commands = append(f.commands, commandText{words: v.strings()})
 		}
 	})
-	size := 0
 	for _, c := range f.commands {
-		size += len(c.text) + 16 // the least that a command costs
+		// It is split at once, and again for the URLs in it.
+		f.work.Spend(perCommand + 20*len(c.text) + perWord*len(c.words))
 		f.tooMuch = f.tooMuch || len(c.text) > maxShellText
 		for _, w := range c.words {
-			size += len(w) + 16
+			f.work.Spend(4 * len(w))
 		}
 	}
-	if f.tooMuch || size > maxShellWork || len(f.commands) > maxViews {
+	if f.tooMuch || f.work.Over() || len(f.commands) > maxViews {
 		f.tooMuch, f.commands = true, nil
 	}
 	var all []simpleCommand
@@ -87,28 +88,29 @@ func pool(commands []simpleCommand) pooled {
 // not be widened by them.
 func (a *Argv) holds(f *facts, action netrule.Action) bool {
 	f.commandTexts()
-	if !a.eachCommand && a.holdsPooled(&f.lexical) {
+	if !a.eachCommand && a.holdsPooled(&f.lexical, f.work) {
 		return true
 	}
-	return action != netrule.Allow && a.holdsViews(f.shellViews())
+	return action != netrule.Allow && a.holdsViews(f.shellViews(), f.work)
 }
 
-func (a *Argv) holdsPooled(p *pooled) bool {
+func (a *Argv) holdsPooled(p *pooled, left *work.Budget) bool {
 	switch {
 	case len(p.words) == 0:
 		return false
-	case len(a.Command) > 0 && !slices.ContainsFunc(p.words, func(w string) bool { return anyGlob(a.Command, w) }):
+	case len(a.Command) > 0 && !anyNamed(a.Command, p.words, left):
 		return false
-	case len(a.Pipeline) > 0 && !anyGlob(a.Pipeline, p.signature):
+	case len(a.Pipeline) > 0 && !anyGlob(a.Pipeline, p.signature, left):
 		return false
 	default:
-		return argsHold(a.Args, p.tokens) && anyArgHolds(a.AnyArg, p.tokens)
+		return argsHold(a.Args, p.tokens, left) && anyArgHolds(a.AnyArg, p.tokens, left)
 	}
 }
 
-func anyGlob(globs []*glob.Glob, text string) bool {
-	for _, g := range globs {
-		if g.Match(text) {
+// anyNamed reports whether some name matches some glob.
+func anyNamed(globs []*glob.Glob, names []string, left *work.Budget) bool {
+	for _, n := range names {
+		if anyGlob(globs, n, left) {
 			return true
 		}
 	}
@@ -116,9 +118,9 @@ func anyGlob(globs []*glob.Glob, text string) bool {
 }
 
 // argsHold: every positive pattern matches some token, no negative one matches any.
-func argsHold(patterns []Pattern, tokens []string) bool {
+func argsHold(patterns []Pattern, tokens []string, left *work.Budget) bool {
 	for i := range patterns {
-		if matchesToken(&patterns[i], tokens) == patterns[i].Negate {
+		if matchesToken(&patterns[i], tokens, left) == patterns[i].Negate {
 			return false
 		}
 	}
@@ -126,10 +128,10 @@ func argsHold(patterns []Pattern, tokens []string) bool {
 }
 
 // anyArgHolds: some positive pattern matches some token, if there are any; no negative one does.
-func anyArgHolds(patterns []Pattern, tokens []string) bool {
+func anyArgHolds(patterns []Pattern, tokens []string, left *work.Budget) bool {
 	positive, hit := false, false
 	for i := range patterns {
-		matched := matchesToken(&patterns[i], tokens)
+		matched := matchesToken(&patterns[i], tokens, left)
 		if patterns[i].Negate {
 			if matched {
 				return false
@@ -141,9 +143,9 @@ func anyArgHolds(patterns []Pattern, tokens []string) bool {
 	return hit || !positive
 }
 
-func matchesToken(p *Pattern, tokens []string) bool {
+func matchesToken(p *Pattern, tokens []string, left *work.Budget) bool {
 	for _, t := range tokens {
-		if p.Match(t) {
+		if p.within(t, left) {
 			return true
 		}
 	}
@@ -152,8 +154,8 @@ func matchesToken(p *Pattern, tokens []string) bool {
 
 // holdsViews: command, args and anyArg hold for one simple command of the shell's views; pipeline for a real pipeline
 // or a part of one.
-func (a *Argv) holdsViews(v *shellViews) bool {
-	if len(a.Pipeline) > 0 && !slices.ContainsFunc(v.pipelines, func(s string) bool { return anyGlob(a.Pipeline, s) }) {
+func (a *Argv) holdsViews(v *shellViews, left *work.Budget) bool {
+	if len(a.Pipeline) > 0 && !anyNamed(a.Pipeline, v.pipelines, left) {
 		return false
 	}
 	if len(a.Command) == 0 && len(a.Args) == 0 && len(a.AnyArg) == 0 {
@@ -161,11 +163,14 @@ func (a *Argv) holdsViews(v *shellViews) bool {
 	}
 	for i := range v.commands {
 		c := &v.commands[i]
-		if len(a.Command) > 0 && !anyGlob(a.Command, c.word) {
+		if !left.Spend(2) {
+			return false
+		}
+		if len(a.Command) > 0 && !anyGlob(a.Command, c.word, left) {
 			continue
 		}
 		tokens := c.tokens()
-		if flagsHold(a.Args, tokens) && anyFlagHolds(a.AnyArg, tokens) {
+		if flagsHold(a.Args, tokens, left) && anyFlagHolds(a.AnyArg, tokens, left) {
 			return true
 		}
 	}
@@ -173,35 +178,39 @@ func (a *Argv) holdsViews(v *shellViews) bool {
 }
 
 // flagsHold is argsHold where a pattern such as -rf is also met by its letters in any order and split.
-func flagsHold(patterns []Pattern, tokens []string) bool {
+func flagsHold(patterns []Pattern, tokens []string, left *work.Budget) bool {
 	for i := range patterns {
-		if (matchesToken(&patterns[i], tokens) || lettersHold(&patterns[i], tokens)) == patterns[i].Negate {
+		if (matchesToken(&patterns[i], tokens, left) || lettersHold(&patterns[i], tokens, left)) == patterns[i].Negate {
 			return false
 		}
 	}
 	return true
 }
 
-func anyFlagHolds(patterns []Pattern, tokens []string) bool {
-	if anyArgHolds(patterns, tokens) {
+func anyFlagHolds(patterns []Pattern, tokens []string, left *work.Budget) bool {
+	if anyArgHolds(patterns, tokens, left) {
 		return true
 	}
 	for i := range patterns {
-		if patterns[i].Negate && matchesToken(&patterns[i], tokens) {
+		if patterns[i].Negate && matchesToken(&patterns[i], tokens, left) {
 			return false
 		}
 	}
-	return slices.ContainsFunc(patterns, func(p Pattern) bool { return !p.Negate && lettersHold(&p, tokens) })
+	return slices.ContainsFunc(patterns, func(p Pattern) bool { return !p.Negate && lettersHold(&p, tokens, left) })
 }
 
 // lettersHold reports whether the letters of a literal pattern of short options are all among those of the command.
-func lettersHold(p *Pattern, tokens []string) bool {
+func lettersHold(p *Pattern, tokens []string, left *work.Budget) bool {
 	if p.regex != nil || !isShortOptions(p.Text) || len(p.Text) < 3 {
 		return false
 	}
 	var have [128]bool
 	for _, t := range tokens {
+		if !left.Spend(2) {
+			return false
+		}
 		if isShortOptions(t) {
+			left.Spend(2 * len(t))
 			for i := 1; i < len(t); i++ {
 				have[t[i]] = true
 			}

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"dshproxy/netrule"
+	"dshproxy/rules/toolspec"
+	"dshproxy/rules/work"
 )
 
 // Call is one tool call to be judged.
@@ -33,6 +35,44 @@ func (p *Prepared) Targets() []netrule.Target {
 		return nil
 	}
 	return p.facts.callTargets()
+}
+
+// Work is what is left of the work that judging the call may cost. Who else judges the call takes it from there.
+func (p *Prepared) Work() *work.Budget { return p.facts.work }
+
+// Err gives ErrTooMuch when the call could not be looked at as a whole.
+func (p *Prepared) Err() error { return p.facts.err() }
+
+// Script gives the command of the call as it has been read, or nil when it has none.
+func (p *Prepared) Script() *toolspec.Script {
+	a := p.facts.args.get("command")
+	if a == nil || a.kind != argString || p.facts.shellViews().tooMuch {
+		return nil
+	}
+	if p.script != nil {
+		return p.script
+	}
+	if stmts, ok := p.facts.views.trees[a.text]; ok {
+		p.script = toolspec.ReadStatements(a.text, stmts)
+		return p.script
+	}
+	if !p.facts.work.Spend(3*parseCost(a.text)) || nesting(a.text) > maxShellDepth {
+		p.facts.work.Empty()
+		return nil
+	}
+	p.script = toolspec.ReadScript(a.text)
+	return p.script
+}
+
+// Input gives the arguments as encoding/json decodes an object, or nil when they are none.
+func (p *Prepared) Input() map[string]any {
+	if p.facts.args.kind != argObject {
+		return nil
+	}
+	if p.input == nil {
+		p.input, _ = p.facts.args.value().(map[string]any)
+	}
+	return p.input
 }
 
 // DecidesConnections reports whether a rule judges connections too, and not tool calls alone.
@@ -69,7 +109,12 @@ func (s *Ruleset) Match(c Call) (Verdict, error) {
 }
 
 // Prepared is a call that is read once and judged by several rule sets. It is not safe for concurrent use.
-type Prepared struct{ facts *facts }
+type Prepared struct {
+	facts *facts
+	// What other judges ask for, once they have.
+	input  map[string]any
+	script *toolspec.Script
+}
 
 // Prepare reads the arguments of a call. An error means that they are no JSON, and the caller must refuse the call.
 func Prepare(c Call) (*Prepared, error) {
@@ -77,7 +122,7 @@ func Prepare(c Call) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Prepared{f}, nil
+	return &Prepared{facts: f}, nil
 }
 
 // MatchPrepared is Match for a call that has been read.
@@ -85,6 +130,9 @@ func (s *Ruleset) MatchPrepared(p *Prepared) (Verdict, error) {
 	f := p.facts
 	for i := range s.rules {
 		r := &s.rules[i]
+		if f.work.Over() {
+			return Verdict{}, ErrTooMuch
+		}
 		if r.Enabled && r.failsCall(f) == "" {
 			return Verdict{Matched: true, Action: r.Action, Index: i, Rule: r, Unparsed: f.unparsed()}, f.err()
 		}
@@ -135,6 +183,7 @@ type facts struct {
 	call    *Call
 	args    arg
 	tooMuch bool
+	work    *work.Budget // what is left of it for the call
 
 	pathsDone bool
 	paths     []string
@@ -157,18 +206,25 @@ type facts struct {
 }
 
 func newFacts(c *Call) (*facts, error) {
-	args, err := parseArgs(c.Args)
+	left := work.New(work.PerCall)
+	args, err := parseArgs(c.Args, left)
 	if err != nil {
 		return nil, err
 	}
-	return &facts{call: c, args: args}, nil
+	return &facts{call: c, args: args, work: left}, nil
 }
 
 // ErrTooMuch is a call that cannot be judged whole. What is not looked at would pass.
 var ErrTooMuch = errors.New("the call is too long or too deeply nested to be judged")
 
+// get gives the value of a top-level key.
+func (f *facts) get(key string) *arg {
+	f.work.Spend(3 * len(f.args.keys))
+	return f.args.get(key)
+}
+
 func (f *facts) err() error {
-	if f.views.tooMuch || f.tooMuch {
+	if f.views.tooMuch || f.tooMuch || f.work.Over() {
 		return ErrTooMuch
 	}
 	return nil
@@ -180,9 +236,9 @@ func (f *facts) unparsed() bool { return f.viewsDone && f.views.unparsed }
 func (r *Rule) failsCall(f *facts) string {
 	m := &r.Match
 	switch {
-	case len(m.Tools) > 0 && !anyGlob(m.Tools, f.call.Tool) && (f.call.Alias == "" || !anyGlob(m.Tools, f.call.Alias)):
+	case len(m.Tools) > 0 && !anyGlob(m.Tools, f.call.Tool, f.work) && (f.call.Alias == "" || !anyGlob(m.Tools, f.call.Alias, f.work)):
 		return "tools"
-	case len(m.Agents) > 0 && !m.agentsHold(f.call.Agents):
+	case len(m.Agents) > 0 && !m.agentsHold(f.call.Agents, f.work):
 		return "agents"
 	case len(m.Params) > 0 && !m.paramsHold(f):
 		return "params"
@@ -202,9 +258,9 @@ func (r *Rule) failsCall(f *facts) string {
 }
 
 // agentsHold: some selector matches some candidate; an unknown caller matches none.
-func (m *Match) agentsHold(candidates []string) bool {
+func (m *Match) agentsHold(candidates []string, left *work.Budget) bool {
 	for _, c := range candidates {
-		if anyGlob(m.Agents, c) {
+		if anyGlob(m.Agents, c, left) {
 			return true
 		}
 	}
@@ -217,8 +273,8 @@ func (m *Match) paramsHold(f *facts) bool {
 		return false
 	}
 	for i := range m.Params {
-		v := f.args.get(m.Params[i].Key)
-		if v == nil || !acceptAny(m.Params[i].Patterns, v.scalars(nil, 0)) {
+		v := f.get(m.Params[i].Key)
+		if v == nil || !acceptAny(m.Params[i].Patterns, v.scalars(nil, 0), f.work) {
 			return false
 		}
 	}
@@ -227,7 +283,7 @@ func (m *Match) paramsHold(f *facts) bool {
 
 // acceptAny: some value matches some positive pattern, if there are any, and no value matches a negative one. Without a
 // value nothing holds.
-func acceptAny(patterns []Pattern, values []string) bool {
+func acceptAny(patterns []Pattern, values []string, left *work.Budget) bool {
 	if len(values) == 0 {
 		return false
 	}
@@ -236,7 +292,7 @@ func acceptAny(patterns []Pattern, values []string) bool {
 		p := &patterns[i]
 		matched := false
 		for _, v := range values {
-			if p.Match(v) {
+			if p.within(v, left) {
 				matched = true
 				break
 			}
@@ -255,7 +311,7 @@ func (m *Match) absentHolds(f *facts) bool {
 		return true
 	}
 	for _, key := range m.Absent {
-		if f.args.get(key) != nil {
+		if f.get(key) != nil {
 			return false
 		}
 	}
@@ -263,6 +319,6 @@ func (m *Match) absentHolds(f *facts) bool {
 }
 
 func (r *Rule) pathsHold(f *facts) bool {
-	matches := func(candidate string) bool { return anyMatches(r.Match.Paths, candidate) }
+	matches := func(candidate string) bool { return anyWithin(r.Match.Paths, candidate, f.work) }
 	return slices.ContainsFunc(f.pathCandidates(), matches) || r.Action != netrule.Allow && slices.ContainsFunc(f.otherPaths, matches)
 }

@@ -315,6 +315,7 @@ func TestHostileCalls(t *testing.T) {
 		"quotes":        jsonOf("command", strings.Repeat(`"'`, 1<<18)),
 		"sh -c":         jsonOf("command", strings.Repeat("sh -c ", 1<<16)+"rm"),
 		"wrappers":      jsonOf("command", strings.Repeat("sudo ", 1<<17)),
+		"two errors":    jsonOf("command", "<<0&  \n"),
 		"stages":        jsonOf("command", "rm x; "+strings.Repeat("a|", 20_000)+"a"),
 		"inner texts":   jsonOf("command", strings.Repeat(`su su su su su su su su -c "`, 200)+"rm"),
 		"su":            jsonOf("command", nestedSu(6)),

@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"regexp"
-
 	"dshproxy/netrule"
 	"dshproxy/netrule/glob"
 	"dshproxy/rules/tree"
@@ -81,7 +79,7 @@ type Pattern struct {
 	Text   string
 	Negate bool
 	glob   *glob.Glob
-	regex  *regexp.Regexp
+	regex  *regex
 }
 
 // Match reports whether the text matches, before negation.

@@ -27,12 +27,15 @@ func Floor(c Call) (reason string, err error) {
 // Floor is Floor for a call that has been read.
 func (p *Prepared) Floor() (reason string, err error) {
 	f, c := p.facts, p.facts.call
-	if !onlyReads(c.Tool) && f.args.anyString(func(s string) bool { return namesPolicy(s, c.Cwd) }) {
+	if !onlyReads(c.Tool) && f.args.anyString(f.namesPolicy) {
 		return floorPolicy, nil
 	}
 	v := f.shellViews()
 	for i := range v.commands {
 		cmd := &v.commands[i]
+		if !f.work.Spend(perCommand/10 + f.pathCost(cmd.args) + f.pathCost(cmd.writes)) {
+			return "", f.err()
+		}
 		switch {
 		case cmd.doc:
 		case slices.ContainsFunc(cmd.writes, func(s string) bool { return isPolicyFile(s, c.Cwd) }), changesPolicy(cmd, c.Cwd):
@@ -56,16 +59,29 @@ func (a *arg) anyString(hit func(string) bool) bool {
 	return a.kind == argString && hit(a.text) || slices.ContainsFunc(a.items, func(item arg) bool { return item.anyString(hit) })
 }
 
+// pathCost is what it takes to tell whether words are policy files.
+func (f *facts) pathCost(words []string) int {
+	cost := 0
+	for _, w := range words {
+		cost += 300 + 15*(len(w)+len(f.call.Cwd))
+	}
+	return cost
+}
+
 // namesPolicy reports an argument that is the path of a policy file, or a patch of one.
-func namesPolicy(s, cwd string) bool {
+func (f *facts) namesPolicy(s string) bool {
 	const longestPath = 4096
+	cwd := f.call.Cwd
+	if !f.work.Spend(3 * len(s)) {
+		return false
+	}
 	if len(s) <= longestPath && !strings.Contains(s, "\n") {
-		return isPolicyFile(s, cwd)
+		return f.work.Spend(f.pathCost([]string{s})) && isPolicyFile(s, cwd)
 	}
 	for line := range strings.Lines(s) {
 		line = strings.TrimSpace(line)
 		for _, mark := range []string{"*** Update File:", "*** Add File:", "*** Delete File:", "*** Move to:", "+++ ", "--- "} {
-			if rest, ok := strings.CutPrefix(line, mark); ok && isPolicyFile(strings.TrimSpace(rest), cwd) {
+			if rest, ok := strings.CutPrefix(line, mark); ok && f.work.Spend(f.pathCost([]string{rest})) && isPolicyFile(strings.TrimSpace(rest), cwd) {
 				return true
 			}
 		}

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
 
 	"dshproxy/rules/tree"
+	"dshproxy/rules/work"
 )
 
 // argKind is what a value of a tool call is.
@@ -34,39 +36,62 @@ type arg struct {
 // maxArgs bounds the values of one call.
 const maxArgs = 1 << 16
 
-var errTooManyArgs = errors.New("the call has too many values")
+// MaxArgBytes bounds the JSON text of the arguments of one call; a longer call is refused. No model writes as much at once.
+const MaxArgBytes = 2 << 20
+
+var errTooManyArgs = fmt.Errorf("%w: it has too many values", ErrTooMuch)
+
+// What reading JSON costs, in units of work.
+const (
+	perArgByte = 3
+	perEscape  = 20
+	perArg     = 150 // a value or a key
+	perNumeral = 15  // a byte of a number
+)
+
+// argReader reads one call.
+type argReader struct {
+	d    *json.Decoder
+	left int // values
+	work *work.Budget
+}
 
 // parseArgs reads the arguments of a tool call. Text that is no JSON is an error.
-func parseArgs(raw []byte) (arg, error) {
+func parseArgs(raw []byte, left *work.Budget) (arg, error) {
+	if len(raw) > MaxArgBytes || !left.Spend(perArgByte*len(raw)+perEscape*bytes.Count(raw, []byte(`\`))) {
+		return arg{}, ErrTooMuch
+	}
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return arg{nothing: true}, nil
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
-	d.UseNumber()
-	left := maxArgs
-	a, err := parseArg(d, &left)
+	r := argReader{json.NewDecoder(bytes.NewReader(raw)), maxArgs, left}
+	r.d.UseNumber()
+	a, err := r.value()
 	if err != nil {
 		return arg{}, err
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+	if _, err := r.d.Token(); !errors.Is(err, io.EOF) {
 		return arg{}, errors.New("text behind the arguments")
 	}
 	return a, nil
 }
 
-// parseArg reads one value. The decoder bounds the depth.
-func parseArg(d *json.Decoder, left *int) (arg, error) {
-	token, err := d.Token()
+// value reads one value. The decoder bounds the depth.
+func (r *argReader) value() (arg, error) {
+	token, err := r.d.Token()
 	if err != nil {
 		return arg{}, err
 	}
-	if *left--; *left < 0 {
+	if r.left--; r.left < 0 || !r.work.Spend(perArg) {
 		return arg{}, errTooManyArgs
 	}
 	switch v := token.(type) {
 	case string:
 		return arg{kind: argString, text: v}, nil
 	case json.Number:
+		if !r.work.Spend(perNumeral * len(v)) {
+			return arg{}, ErrTooMuch
+		}
 		f, err := strconv.ParseFloat(v.String(), 64)
 		if err != nil && !errors.Is(err, strconv.ErrRange) {
 			return arg{}, err
@@ -75,32 +100,33 @@ func parseArg(d *json.Decoder, left *int) (arg, error) {
 	case bool:
 		return arg{kind: argScalar, text: strconv.FormatBool(v)}, nil
 	case json.Delim:
-		return parseComposite(d, v, left)
+		return r.composite(v)
 	default:
 		return arg{}, nil
 	}
 }
 
-func parseComposite(d *json.Decoder, open json.Delim, left *int) (arg, error) {
+func (r *argReader) composite(open json.Delim) (arg, error) {
 	a := arg{kind: argList}
 	if open == '{' {
 		a.kind = argObject
 	}
-	for d.More() {
+	for r.d.More() {
 		if a.kind == argObject {
-			key, err := d.Token()
+			key, err := r.d.Token()
 			if err != nil {
 				return arg{}, err
 			}
+			r.work.Spend(perArg)
 			a.keys = append(a.keys, key.(string))
 		}
-		item, err := parseArg(d, left)
+		item, err := r.value()
 		if err != nil {
 			return arg{}, err
 		}
 		a.items = append(a.items, item)
 	}
-	_, err := d.Token() // the closing bracket
+	_, err := r.d.Token() // the closing bracket
 	return a, err
 }
 
@@ -112,6 +138,34 @@ func (a *arg) get(key string) *arg {
 		}
 	}
 	return nil
+}
+
+// value gives what encoding/json would decode.
+func (a *arg) value() any {
+	switch a.kind {
+	case argString:
+		return a.text
+	case argScalar:
+		if a.text == "true" || a.text == "false" {
+			return a.text == "true"
+		}
+		f, _ := strconv.ParseFloat(a.text, 64) // it was printed from one
+		return f
+	case argList:
+		out := make([]any, len(a.items))
+		for i := range a.items {
+			out[i] = a.items[i].value()
+		}
+		return out
+	case argObject:
+		out := make(map[string]any, len(a.items))
+		for i := range a.items {
+			out[a.keys[i]] = a.items[i].value()
+		}
+		return out
+	default:
+		return nil
+	}
 }
 
 // maxArgDepth is how deep leaves and keys are looked for.

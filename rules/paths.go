@@ -18,6 +18,9 @@ func (f *facts) pathCandidates() []string {
 			return
 		}
 		for _, s := range v.strings() {
+			if !f.work.Spend(200 + 15*(len(s)+len(f.call.Cwd)+len(f.call.Workspace))) {
+				return
+			}
 			root, fold := f.call.Workspace, f.foldsPaths()
 			if cwd := f.call.Cwd; cwd != "" && isRelative(s) {
 				f.paths = append(f.paths, workspacePaths(root, cwd+"/"+s, fold)...)

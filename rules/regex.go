@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"strconv"
 	"strings"
 	"unicode"
@@ -26,7 +27,7 @@ var errRegexTooLarge = errors.New("a regular expression that is too large")
 // compileRegex translates a JavaScript regular expression (flag u) to RE2, which is linear. What JavaScript refuses is
 // refused, so that files load alike; what RE2 cannot express is refused with a message; and the structural scan of the
 // format is kept for the same reason, although RE2 needs none.
-func compileRegex(pattern string) (*regexp.Regexp, error) {
+func compileRegex(pattern string) (*regex, error) {
 	if len(pattern) > maxRegex {
 		return nil, fmt.Errorf("a regular expression of over %d bytes", maxRegex)
 	}
@@ -44,7 +45,11 @@ func compileRegex(pattern string) (*regexp.Regexp, error) {
 	if err != nil {
 		return nil, errRegexTooLarge
 	}
-	return re, nil
+	parsed, err := syntax.Parse(t.out.String(), syntax.Perl)
+	if err != nil {
+		return nil, errRegexTooLarge
+	}
+	return &regex{re, t.atoms + 1, literalIn(parsed)}, nil
 }
 
 // The classes that JavaScript and RE2 read differently, as ranges of RE2.

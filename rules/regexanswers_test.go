@@ -117,8 +117,11 @@ func FuzzRegexAgainstRecorded(f *testing.F) {
 		if scan := scanStructure(pattern); scan != nil {
 			t.Errorf("%q loads although the scan refuses it: %v", pattern, scan)
 		}
-		checkSize(t, pattern, re)
-		checkRelations(t, pattern, input, re)
+		checkSize(t, pattern, re.Regexp)
+		checkRelations(t, pattern, input, re.Regexp)
+		if re.MatchString(input) && !strings.Contains(input, re.literal) {
+			t.Errorf("%q matches %q without the %q that it needs", pattern, input, re.literal)
+		}
 	})
 }
 

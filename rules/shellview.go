@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"dshproxy/rules/shellword"
+	"dshproxy/rules/work"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -18,16 +19,16 @@ type shellViews struct {
 	words    []string
 	unparsed bool
 
-	signatures map[string]bool // those in pipelines
-	parsed     map[string]bool // texts inside texts that have been looked at
-	work       int             // bytes parsed and words walked
-	tooMuch    bool            // the call cannot be looked at as a whole
+	signatures map[string]bool           // those in pipelines
+	parsed     map[string]bool           // texts inside texts that have been looked at
+	trees      map[string][]*syntax.Stmt // of the texts of the call itself that parse, for other readers
+	left       *work.Budget
+	tooMuch    bool // the call cannot be looked at as a whole
 }
 
 const (
 	maxShellText  = 128 << 10 // of one text; Linux takes no longer argument
-	maxShellWork  = 512 << 10 // bytes parsed and words walked, texts inside texts included
-	maxShellDepth = 500       // of brackets and substitutions: the parser recurses
+	maxShellDepth = 500       // of brackets, substitutions and compound commands: the parser recurses
 	maxInnerTexts = 64        // texts inside texts, such as sh -c 'sh -c …'
 	maxWrappers   = 16        // around one command that are views of their own
 	maxViews      = 20_000    // simple commands, and signatures of pipelines
@@ -39,10 +40,10 @@ func (f *facts) shellViews() *shellViews {
 	}
 	f.viewsDone = true
 	v := &f.views
-	v.signatures, v.parsed = map[string]bool{}, map[string]bool{}
+	v.signatures, v.parsed, v.left = map[string]bool{}, map[string]bool{}, f.work
 	for _, c := range f.commandTexts() {
 		switch {
-		case v.tooMuch || !v.spend(len(c.text)):
+		case v.tooMuch || !v.spend(perCommand):
 		case c.words != nil:
 			v.addWords(c.words, simpleCommand{}, 0)
 		case f.call.Tool == "pwsh":
@@ -54,12 +55,44 @@ func (f *facts) shellViews() *shellViews {
 	return v
 }
 
+// What the steps of making views cost, in units of work. They are measured on the dearest texts that were found.
+const (
+	perCommand   = 500 // a simple command: its parts are collected
+	perWord      = 100 // decoded, kept, and looked at by several readers
+	perSignature = 150 // a part of a pipeline: it is joined and looked up
+)
+
 // spend takes work off the budget of the call. Without it what is left is not looked at, and the call is refused.
 func (v *shellViews) spend(n int) bool {
-	if v.work += n; v.work > maxShellWork {
+	if !v.left.Spend(n) {
 		v.tooMuch = true
 	}
 	return !v.tooMuch
+}
+
+// parseCost is what a parser takes for a text: some for each byte, and far more for each thing that begins a node.
+func parseCost(text string) int {
+	const perByte, perNode, perQuote = 8, 250, 80
+	cost := perByte * len(text)
+	blank := true
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case ';', '|', '&', '(', '\n', '`', '$', '{', '<', '>':
+			cost += perNode
+			blank = true
+		case '"', '\'', '=', ',':
+			cost += perQuote
+			blank = false
+		case ' ', '\t':
+			blank = true
+		default:
+			if blank {
+				cost += perWord
+			}
+			blank = false
+		}
+	}
+	return cost
 }
 
 // addText parses shell text statement by statement. What stands behind the first error is split by words. doc says that
@@ -67,43 +100,82 @@ func (v *shellViews) spend(n int) bool {
 func (v *shellViews) addText(text string, depth int, doc bool) {
 	text = strings.ReplaceAll(text, "\r", "")
 	switch {
-	case v.parsed[text] || !v.spend(len(text)):
+	case v.parsed[text]:
 		return
-	case len(text) > maxShellText || depth > maxInnerTexts || nesting(text) > maxShellDepth:
+	case len(text) > maxShellText || depth > maxInnerTexts || !v.spend(parseCost(text)) || nesting(text) > maxShellDepth:
 		v.tooMuch = true
 		return
 	}
 	v.parsed[text] = true
-	end := uint(0)
-	parser := syntax.NewParser(syntax.Variant(syntax.LangBash))
-	var failed error
-	for stmt, err := range parser.StmtsSeq(strings.NewReader(text)) {
-		if err != nil {
-			failed = err
-			break
-		}
-		end = stmt.End().Offset()
+	stmts, end, whole := statements(text)
+	for _, stmt := range stmts {
 		v.addStmt(stmt, text, depth, doc)
 	}
-	if failed != nil {
+	switch {
+	case !whole:
 		v.unparsed = true
-		v.addLexical(text[min(int(end), len(text)):], depth, doc)
+		v.addLexical(text[min(end, len(text)):], depth, doc)
+	case depth == 0:
+		if v.trees == nil {
+			v.trees = map[string][]*syntax.Stmt{}
+		}
+		v.trees[text] = stmts
 	}
+}
+
+// statements gives the statements before the first error, and where they end; whole says that there was none.
+func statements(text string) (stmts []*syntax.Stmt, end int, whole bool) {
+	defer func() {
+		// A panic is a bug of the library met by a hostile text, which then counts as one that does not parse.
+		if p := recover(); p != nil {
+			whole = false
+		}
+	}()
+	whole = true
+	// The loop is not left early: the sequence goes on after an error, and panics when nobody listens.
+	for stmt, err := range syntax.NewParser(syntax.Variant(syntax.LangBash)).StmtsSeq(strings.NewReader(text)) {
+		whole = whole && err == nil
+		if whole {
+			stmts, end = append(stmts, stmt), int(stmt.End().Offset())
+		}
+	}
+	return stmts, end, whole
 }
 
 // nesting bounds how deep brackets and substitutions can be nested, before a recursive parser sees them.
 func nesting(text string) int {
-	depth, deepest := 0, 0
+	depth, deepest, word := 0, 0, 0
 	for i := 0; i < len(text); i++ {
-		switch text[i] {
+		c := text[i]
+		if isLetter(c) {
+			continue
+		}
+		depth = max(depth+compound(text[word:i]), 0)
+		word = i + 1
+		switch c {
 		case '(', '{', '[':
 			depth++
-			deepest = max(deepest, depth)
 		case ')', '}', ']':
 			depth = max(depth-1, 0)
 		}
+		deepest = max(deepest, depth)
 	}
 	return max(deepest, strings.Count(text, "`")/2)
+}
+
+// compound tells by how much a word may nest what follows it: it begins a compound command, or ends one.
+func compound(word string) int {
+	if len(word) < 2 || len(word) > 6 {
+		return 0
+	}
+	switch word {
+	case "if", "while", "until", "for", "case", "select", "time", "coproc":
+		return 1
+	case "fi", "done", "esac":
+		return -1
+	default:
+		return 0
+	}
 }
 
 // keywords may stand before a command.
@@ -114,7 +186,7 @@ func (v *shellViews) addLexical(text string, depth int, doc bool) {
 	var names [][]string
 	for _, c := range splitLexically(text) {
 		words := append([]string{c.word}, c.args...)
-		if !v.spend(len(words)) {
+		if !v.spend(perCommand + perWord*len(words)) {
 			return
 		}
 		v.addWords(words, simpleCommand{redirects: c.redirects, writes: c.redirects, doc: doc}, depth)
@@ -171,7 +243,7 @@ func (v *shellViews) addSignatures(stages [][]string) {
 
 func (v *shellViews) addSignature(s string) {
 	switch {
-	case v.signatures[s] || !v.spend(len(s)/16+1):
+	case !v.spend(perSignature+2*len(s)) || v.signatures[s]:
 	case len(v.pipelines) >= maxViews:
 		v.tooMuch = true
 	default:
@@ -184,6 +256,9 @@ func (v *shellViews) addSignature(s string) {
 func (v *shellViews) addStmt(stmt *syntax.Stmt, text string, depth int, doc bool) {
 	inner := map[syntax.Node]bool{} // pipelines that are part of one that has been seen
 	syntax.Walk(stmt, func(n syntax.Node) bool {
+		if !v.spend(perCommand / 10) {
+			return false
+		}
 		switch n := n.(type) {
 		case *syntax.Stmt:
 			v.addSimple(n, text, depth, doc)
@@ -272,11 +347,14 @@ func (v *shellViews) addWords(words []string, like simpleCommand, depth int) {
 	words = skipAssignments(words)
 	v.words = append(v.words, words...)
 	for level := 0; len(words) > 0; level++ {
+		if !v.spend(perWord) {
+			return
+		}
 		name := baseName(words[0])
 		wrapped, others := unwrap(name, words[1:])
 		wrapped = skipAssignments(wrapped)
 		if level < maxWrappers || len(wrapped) == 0 {
-			if !v.spend(len(words)) {
+			if !v.spend(perCommand + perWord*len(words)) {
 				return
 			}
 			c := like

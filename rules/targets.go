@@ -3,8 +3,10 @@ package rules
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"dshproxy/netrule"
+	"dshproxy/rules/work"
 )
 
 const urlKeys = " url urls uri endpoint base_url baseUrl webhook link href origin remote repository repo "
@@ -17,17 +19,19 @@ func (r *Rule) networkHolds(f *facts) bool {
 	}
 	targets := f.callTargets()
 	if r.Action != netrule.Allow {
-		return slices.ContainsFunc(targets, r.targetHolds) || slices.ContainsFunc(f.shellTargets(), r.targetHolds) || slices.ContainsFunc(f.loose, r.targetHolds)
+		holds := func(t netrule.Target) bool { return r.targetHolds(f, t) }
+		return slices.ContainsFunc(targets, holds) || slices.ContainsFunc(f.shellTargets(), holds) || slices.ContainsFunc(f.loose, holds)
 	}
 	if len(targets) == 0 {
 		return false
 	}
-	fails := func(t netrule.Target) bool { return !r.targetHolds(t) }
+	fails := func(t netrule.Target) bool { return !r.targetHolds(f, t) }
 	return !slices.ContainsFunc(targets, fails) && !slices.ContainsFunc(f.shellTargets(), fails)
 }
 
-func (r *Rule) targetHolds(t netrule.Target) bool {
-	return r.Match.Network.Holds(t, r.Action)
+func (r *Rule) targetHolds(f *facts, t netrule.Target) bool {
+	m := r.Match.Network
+	return f.work.Spend(150+(10+3*len(t.Host))*(len(m.Hosts)+len(m.Addrs)+len(m.Ports))) && r.Match.Network.Holds(t, r.Action)
 }
 
 // maxTargets is how many targets a call may name.
@@ -41,6 +45,9 @@ type targetList struct {
 
 // addTarget adds what reads as a URL, host or host:port.
 func (f *facts) addTarget(l *targetList, text string) {
+	if !f.work.Spend(hostCost(text)) {
+		return
+	}
 	t, err := netrule.ParseURL(text)
 	if err != nil || l.seen[t] {
 		return
@@ -54,6 +61,21 @@ func (f *facts) addTarget(l *targetList, text string) {
 	}
 	l.seen[t] = true
 	l.list = append(l.list, t)
+}
+
+// hostCost is what it takes to read a text as a target: international names are dear.
+func hostCost(text string) int {
+	const plain, international = 800, 8000
+	cost := plain + 6*len(text)
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return cost + international + 100*len(text)
+		}
+	}
+	if strings.Contains(text, "xn--") {
+		cost += international + 100*len(text)
+	}
+	return cost
 }
 
 // callTargets are the targets that the format sees: URLs and bare hosts under URL keys, URLs in command text.
@@ -91,6 +113,9 @@ func (f *facts) shellTargets() []netrule.Target {
 	var more, loose targetList
 	v := f.shellViews()
 	for _, w := range v.words {
+		if !f.work.Spend(30 + 3*len(w)) {
+			break
+		}
 		for _, u := range scanURLs(w) {
 			f.addTarget(&more, u)
 		}
@@ -104,7 +129,10 @@ func (f *facts) shellTargets() []netrule.Target {
 		}
 	}
 	for i := range v.commands {
-		sure, perhaps := networkOperands(&v.commands[i])
+		if !f.work.Spend(30) {
+			break
+		}
+		sure, perhaps := networkOperands(&v.commands[i], f.work)
 		for _, operand := range sure {
 			f.addTarget(&more, operand)
 		}
@@ -115,6 +143,9 @@ func (f *facts) shellTargets() []netrule.Target {
 	f.args.walkKeys(0, func(key string, a *arg) {
 		if isOneOf(key, urlKeys) {
 			for _, s := range a.strings() {
+				if !f.work.Spend(hostCost(s[:min(len(s), 300)]) + 2*len(s)) {
+					return
+				}
 				if host, ok := remoteHost(s); ok {
 					f.addTarget(&more, host)
 				}
@@ -182,13 +213,16 @@ const (
 
 // networkOperands gives the words of a command that a network tool would read as a host: sure ones, and what may as well
 // be something else.
-func networkOperands(c *simpleCommand) (sure, perhaps []string) {
+func networkOperands(c *simpleCommand, left *work.Budget) (sure, perhaps []string) {
 	isSSH := isOneOf(c.word, sshCommands)
 	if !isSSH && !isOneOf(c.word, hostCommands) {
 		return nil, nil
 	}
 	const most = 200 // arguments; a longer command names files
 	for i, a := range c.args[:min(len(c.args), most)] {
+		if !left.Spend(2 * hostCost(a[:min(len(a), 4096)])) {
+			return nil, nil
+		}
 		if isSSH {
 			if host, ok := remoteHost(a); ok {
 				sure = append(sure, host)

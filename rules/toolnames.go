@@ -3,8 +3,16 @@ package rules
 // clientTools pairs the names that clients give to their tools with those that rules use.
 func clientTools() [][2]string {
 	return [][2]string{
-		{"Bash", "bash"}, {"WebFetch", "web_fetch"}, {"WebSearch", "web_search"}, {"Read", "read"}, {"Edit", "edit"}, {"MultiEdit", "edit"},
-		{"NotebookEdit", "edit"}, {"Write", "write"}, {"Glob", "glob"}, {"Grep", "grep"},
+		{"Bash", "bash"},
+		{"WebFetch", "web_fetch"},
+		{"WebSearch", "web_search"},
+		{"Read", "read"},
+		{"Edit", "edit"},
+		{"MultiEdit", "edit"},
+		{"NotebookEdit", "edit"},
+		{"Write", "write"},
+		{"Glob", "glob"},
+		{"Grep", "grep"},
 	}
 }
 

@@ -49,7 +49,7 @@ func appendConnect(b []byte, p *Parent, target endpoint, via string) []byte {
 	authority := target.authority()
 	b = append(b, "CONNECT "+authority+" HTTP/1.1\r\nHost: "+authority+"\r\n"...)
 	if via != "" {
-		b = append(b, "Via: 1.1 "+via+"\r\n"...)
+		b = append(b, "Via: "+via+"\r\n"...)
 	}
 	if a := p.Authorization(); a != "" {
 		b = append(b, "Proxy-Authorization: "+a+"\r\n"...)

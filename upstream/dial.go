@@ -25,8 +25,6 @@ type Dialer struct {
 	KeepAlive time.Duration
 	// Lookup resolves the names of parents, never those of targets; nil means that only literals are known.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
-	// Via is our pseudonym, sent as "Via: 1.1 <pseudonym>" on CONNECT (RFC 9110 §7.6.3); empty sends no Via.
-	Via string
 }
 
 // ErrNoCheck is the error of a Dialer without Check; ErrNoAddress of a Destination without addresses; ErrChained of a

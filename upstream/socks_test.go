@@ -78,7 +78,7 @@ func TestSOCKS(t *testing.T) {
 				{Through(p, pin(80, "192.0.2.1")), "\x05\x01\x00\x01\xc0\x00\x02\x01\x00\x50"},
 				{Through(p, pin(80, "2001:db8::1")), "\x05\x01\x00\x04\x20\x01\x0d\xb8" + strings.Repeat("\x00", 11) + "\x01\x00\x50"},
 			} {
-				c, early, _, err := dialer().DialThrough(t.Context(), tc.dest)
+				c, early, _, err := dialer().DialThrough(t.Context(), tc.dest, "1.1 us-1")
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -114,7 +114,7 @@ func TestSOCKSRefusals(t *testing.T) {
 		{"unknown address", "\x05\x00\x00\x02\x00\x00", 0, errSOCKSAddress},
 	} {
 		p := mustParent(t, "socks5://"+socksServer(t, "", "", requests, tc.reply))
-		_, _, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 443))
+		_, _, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 443), "1.1 us-1")
 		if pe := asParentError(t, err, OpSOCKS, tc.status); tc.want != nil && !errors.Is(pe, tc.want) {
 			t.Errorf("%s: %v", tc.name, err)
 		}
@@ -139,7 +139,7 @@ func TestSOCKSLogin(t *testing.T) {
 		{"socks5://" + odd("\x04\x00"), errSOCKSVersion},
 		{"socks5://ann:sesame@" + odd("\x05\x02\x05\x00"), errSOCKSVersion},
 	} {
-		_, _, _, err := dialer().DialThrough(t.Context(), Named(mustParent(t, tc.url), "a.test", 443))
+		_, _, _, err := dialer().DialThrough(t.Context(), Named(mustParent(t, tc.url), "a.test", 443), "1.1 us-1")
 		if pe := asParentError(t, err, OpSOCKS, 0); !errors.Is(pe, tc.want) {
 			t.Errorf("%s: got %v, want %v", tc.url, err, tc.want)
 		}
@@ -154,7 +154,7 @@ func TestSOCKSNextAddress(t *testing.T) {
 	for code, tries := range map[byte]int{1: 2, 2: 1, 3: 2, 4: 2, 5: 2, 6: 2, 7: 1, 8: 1} {
 		requests := make(chan []byte, 10)
 		p := mustParent(t, "socks5://"+socksServer(t, "", "", requests, string([]byte{5, code})))
-		_, _, addr, err := dialer().DialThrough(t.Context(), Through(p, pin(1, "192.0.2.1", "192.0.2.2")))
+		_, _, addr, err := dialer().DialThrough(t.Context(), Through(p, pin(1, "192.0.2.1", "192.0.2.2")), "1.1 us-1")
 		asParentError(t, err, OpSOCKS, int(code))
 		if len(requests) != tries || addr != (netip.AddrPort{}) {
 			t.Errorf("reply %d: %d tries, %v", code, len(requests), addr)

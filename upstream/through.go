@@ -41,8 +41,10 @@ func (d *Dialer) DialParent(ctx context.Context, p *Parent) (net.Conn, netip.Add
 // in another way. The connection is a *net.TCPConn or a *tls.Conn, without deadlines; early are the bytes that came
 // behind the parent's answer and precede what is read from it. addr is the adjudicated address that the parent connected
 // to, invalid for a named destination; the parent's own is the RemoteAddr of the connection. Up to four adjudicated
-// addresses are tried, the next one when the parent says that it did not reach one. Errors are of type *ParentError.
-func (d *Dialer) DialThrough(ctx context.Context, dest Destination) (c net.Conn, early []byte, addr netip.AddrPort, err error) {
+// addresses are tried, the next one when the parent says that it did not reach one. via is the value of Via on CONNECT
+// (RFC 9110 §7.6.3): the proxies that the request has passed, and this one; empty sends none. Errors are of type
+// *ParentError.
+func (d *Dialer) DialThrough(ctx context.Context, dest Destination, via string) (c net.Conn, early []byte, addr netip.AddrPort, err error) {
 	p := dest.parent
 	switch {
 	case dest.way == direct:
@@ -57,13 +59,13 @@ func (d *Dialer) DialThrough(ctx context.Context, dest Destination) (c net.Conn,
 		if err != nil {
 			return nil, nil, addr, failure(ctx, p, OpTarget, err)
 		}
-		c, early, err = d.ask(ctx, p, target)
+		c, early, err = d.ask(ctx, p, target, via)
 		return c, early, addr, err
 	}
 	err = failure(ctx, p, OpTarget, ErrNoAddress)
 	addrs := interleave(dest.addrs())
 	for _, addr := range addrs[:min(len(addrs), maxTargets)] {
-		c, early, err = d.ask(ctx, p, endpoint{addr: addr.Addr().Unmap(), port: addr.Port()})
+		c, early, err = d.ask(ctx, p, endpoint{addr: addr.Addr().Unmap(), port: addr.Port()}, via)
 		if err == nil {
 			return c, early, addr, nil
 		}
@@ -76,7 +78,7 @@ func (d *Dialer) DialThrough(ctx context.Context, dest Destination) (c net.Conn,
 }
 
 // ask connects to the parent and has it connect to the target. Nothing but the request is sent before its answer.
-func (d *Dialer) ask(ctx context.Context, p *Parent, target endpoint) (net.Conn, []byte, error) {
+func (d *Dialer) ask(ctx context.Context, p *Parent, target endpoint, via string) (net.Conn, []byte, error) {
 	c, _, err := d.dialParent(ctx, p)
 	if err != nil {
 		return nil, nil, err
@@ -87,7 +89,7 @@ func (d *Dialer) ask(ctx context.Context, p *Parent, target endpoint) (net.Conn,
 	var status int
 	op := OpConnect
 	if p.IsHTTP() {
-		early, status, err = connect(c, p, target, d.Via)
+		early, status, err = connect(c, p, target, via)
 	} else {
 		op = OpSOCKS
 		status, err = socks(c, p.login, target)

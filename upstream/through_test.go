@@ -18,7 +18,7 @@ import (
 	"dshproxy/resolve"
 )
 
-func dialer() *Dialer { return &Dialer{Check: allow, Via: "us-1"} }
+func dialer() *Dialer { return &Dialer{Check: allow} }
 
 // TestConnect: what a parent is asked, for names and for adjudicated addresses (UPS-11, UPS-15, DNS-31), and that the
 // connection is a bare one that outlives the context of the dial.
@@ -36,7 +36,7 @@ func TestConnect(t *testing.T) {
 		{Through(p, pin(443, "2001:db8::1", "192.0.2.1")), "[2001:db8::1]:443", "[2001:db8::1]:443"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		c, early, addr, err := dialer().DialThrough(ctx, tc.dest)
+		c, early, addr, err := dialer().DialThrough(ctx, tc.dest, "1.1 us-1")
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -60,7 +60,7 @@ func TestConnect(t *testing.T) {
 func TestConnectWithoutExtras(t *testing.T) {
 	heads := make(chan string, 1)
 	p := mustParent(t, "http://"+fake(t, answering(heads, "HTTP/1.0 200\r\n\r\n")))
-	c, _, _, err := (&Dialer{Check: allow}).DialThrough(t.Context(), Named(p, "a.test", 1))
+	c, _, _, err := (&Dialer{Check: allow}).DialThrough(t.Context(), Named(p, "a.test", 1), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestEarlyBytes(t *testing.T) {
 		"HTTP/1.1 200 OK\nX: a\n\n",
 	} {
 		p := mustParent(t, "http://"+fake(t, answering(nil, answer+"hello\r\n\r\n")))
-		c, early, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 1))
+		c, early, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 1), "1.1 us-1")
 		if err != nil {
 			t.Errorf("%q: %v", answer, err)
 			continue
@@ -142,7 +142,7 @@ func TestHostileAnswers(t *testing.T) {
 				rest, _ := io.ReadAll(r) // ends because the dialer closes
 				got <- string(rest)
 			}))
-			c, early, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 443))
+			c, early, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 443), "1.1 us-1")
 			if err == nil {
 				t.Fatalf("got %v, early %q", c, early)
 			}
@@ -164,7 +164,7 @@ func TestHostileAnswers(t *testing.T) {
 func TestPieces(t *testing.T) {
 	answer := strings.Split("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nX: y\r\n\r\nhello", "")
 	p := mustParent(t, "http://"+fake(t, answering(nil, answer...)))
-	c, early, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 1))
+	c, early, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 1), "1.1 us-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +201,7 @@ func TestSilence(t *testing.T) {
 					ctx, cancel = context.WithCancel(t.Context())
 					go func() { <-read; cancel() }()
 				}
-				_, _, _, err := dialer().DialThrough(ctx, Named(p, "a.test", 1))
+				_, _, _, err := dialer().DialThrough(ctx, Named(p, "a.test", 1), "1.1 us-1")
 				asParentError(t, err, tc.op, 0)
 				if !errors.Is(err, end) {
 					t.Errorf("got %v, want %v", err, end)
@@ -221,7 +221,7 @@ func TestReset(t *testing.T) {
 				_ = c.(*net.TCPConn).SetLinger(0)
 			}
 		}))
-		_, _, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 1))
+		_, _, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 1), "1.1 us-1")
 		asParentError(t, err, OpConnect, 0)
 		if want := map[bool]error{false: errAnswerEnd, true: syscall.ECONNRESET}[reset]; !errors.Is(err, want) {
 			t.Errorf("reset %v: %v", reset, err)
@@ -237,7 +237,7 @@ func TestNeverDirect(t *testing.T) {
 	refusing := mustParent(t, "http://"+fake(t, answering(nil, "HTTP/1.1 502 x\r\n\r\n")))
 	for _, p := range []*Parent{dead, refusing, nil} {
 		for _, dest := range []Destination{Named(p, "127.0.0.1", target.Port()), Through(p, pin(target.Port(), "127.0.0.1"))} {
-			c, _, _, err := dialer().DialThrough(t.Context(), dest)
+			c, _, _, err := dialer().DialThrough(t.Context(), dest, "1.1 us-1")
 			if err == nil {
 				t.Fatalf("%v: reached %v", p, c.RemoteAddr())
 			}
@@ -257,18 +257,18 @@ func TestNeverDirect(t *testing.T) {
 func TestDialThroughRefuses(t *testing.T) {
 	p := mustParent(t, "http://"+fake(t, func(net.Conn) { t.Error("the parent was dialled") }))
 	for _, host := range []string{"", "A.test", "a.test.", "a b", "a\r\nX: y", "a:1", "[::1]", "fe80::1%eth0", "::1%25.example.com", "127.1", "a/b", strings.Repeat("a.", 127) + "b"} {
-		_, _, _, err := dialer().DialThrough(t.Context(), Named(p, host, 443))
+		_, _, _, err := dialer().DialThrough(t.Context(), Named(p, host, 443), "1.1 us-1")
 		asParentError(t, err, OpTarget, 0)
 	}
-	_, _, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 0))
+	_, _, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 0), "1.1 us-1")
 	asParentError(t, err, OpTarget, 0)
-	_, _, _, err = dialer().DialThrough(t.Context(), Direct(pin(443, "127.0.0.1")))
+	_, _, _, err = dialer().DialThrough(t.Context(), Direct(pin(443, "127.0.0.1")), "1.1 us-1")
 	asParentError(t, err, OpTarget, 0)
-	_, _, _, err = dialer().DialThrough(t.Context(), Through(p, resolve.Pinned{}))
+	_, _, _, err = dialer().DialThrough(t.Context(), Through(p, resolve.Pinned{}), "1.1 us-1")
 	if asParentError(t, err, OpTarget, 0); !errors.Is(err, ErrNoAddress) {
 		t.Errorf("%v", err)
 	}
-	_, _, _, err = (&Dialer{}).DialThrough(t.Context(), Named(p, "a.test", 443))
+	_, _, _, err = (&Dialer{}).DialThrough(t.Context(), Named(p, "a.test", 443), "1.1 us-1")
 	if asParentError(t, err, OpDial, 0); !errors.Is(err, ErrNoCheck) {
 		t.Errorf("%v", err)
 	}
@@ -282,7 +282,7 @@ func TestParentIsChecked(t *testing.T) {
 	var asked []string
 	refused := errors.New("refused by the check")
 	d := &Dialer{Check: func(a netip.AddrPort) error { asked = append(asked, a.String()); return refused }}
-	_, _, _, err := d.DialThrough(t.Context(), Through(p, pin(1, "192.0.2.1")))
+	_, _, _, err := d.DialThrough(t.Context(), Through(p, pin(1, "192.0.2.1")), "1.1 us-1")
 	if asParentError(t, err, OpDial, 0); !errors.Is(err, refused) {
 		t.Errorf("%v", err)
 	}
@@ -318,7 +318,7 @@ func TestNextAddress(t *testing.T) {
 			_, _ = io.WriteString(c, answer)
 			_, _ = io.Copy(io.Discard, c)
 		}))
-		c, _, addr, err := dialer().DialThrough(t.Context(), Through(p, pin(443, "192.0.2.1", "192.0.2.2", "192.0.2.3")))
+		c, _, addr, err := dialer().DialThrough(t.Context(), Through(p, pin(443, "192.0.2.1", "192.0.2.2", "192.0.2.3")), "1.1 us-1")
 		if len(tries) != tc.tries || (err == nil) != (tc.tries == 2) {
 			t.Errorf("%q: %d tries, %v", tc.refusal, len(tries), err)
 		}
@@ -333,7 +333,7 @@ func TestNextAddress(t *testing.T) {
 	tries := make(chan bool, 10)
 	p := mustParent(t, "http://"+fake(t, func(c net.Conn) { tries <- true; answering(nil, "HTTP/1.1 502 x\r\n\r\n")(c) }))
 	many := pin(443, "192.0.2.1", "192.0.2.2", "192.0.2.3", "192.0.2.4", "192.0.2.5", "192.0.2.6")
-	_, _, _, err := dialer().DialThrough(t.Context(), Through(p, many))
+	_, _, _, err := dialer().DialThrough(t.Context(), Through(p, many), "1.1 us-1")
 	asParentError(t, err, OpConnect, 502)
 	if n = len(tries); n != maxTargets {
 		t.Errorf("%d tries", n)
@@ -368,7 +368,7 @@ func TestTLSParent(t *testing.T) {
 	} {
 		p := mustParent(t, tc.url)
 		p.TLS = tc.tls
-		c, early, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 443))
+		c, early, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 443), "1.1 us-1")
 		if !tc.good {
 			asParentError(t, err, OpTLS, 0)
 			if strings.HasPrefix(tc.name, "UPS-14") {
@@ -483,7 +483,7 @@ func TestParentAddrs(t *testing.T) {
 		}
 	}
 	at := netip.MustParseAddrPort(fake(t, answering(nil, "HTTP/1.1 200 OK\r\n\r\n")))
-	c, _, _, err := d.DialThrough(t.Context(), Named(mustParent(t, "http://proxy.corp:"+itoa(at.Port())), "a.test", 1))
+	c, _, _, err := d.DialThrough(t.Context(), Named(mustParent(t, "http://proxy.corp:"+itoa(at.Port())), "a.test", 1), "1.1 us-1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -547,7 +547,7 @@ func TestDestinationTells(t *testing.T) {
 // TestParentErrorText: the text names parent, step and cause, and never a secret.
 func TestParentErrorText(t *testing.T) {
 	p := mustParent(t, "http://ann:sesame@"+fake(t, answering(nil, "HTTP/1.1 407 x\r\n\r\n")))
-	_, _, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 1))
+	_, _, _, err := dialer().DialThrough(t.Context(), Named(p, "a.test", 1), "1.1 us-1")
 	if want := "parent proxy " + p.String() + ": connect: refused with status 407, it wants other credentials"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

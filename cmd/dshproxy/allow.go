@@ -59,11 +59,7 @@ func (a *app) allow(ctx context.Context, arg string, private, remove bool, ips [
 	}
 	file := relative(workspace, result.File)
 	if !remove && result.Verdict.Action != netrule.Allow {
-		hint := "a managed rule holds against every workspace rule"
-		if c := result.Verdict.Code; c == netrule.CodeSpecialUseAddress || c == netrule.CodeMetadataAddress {
-			hint = "its address is special: add --private"
-		}
-		return &exitError{exitFailure, fmt.Errorf("nothing written: with the rule it would still be refused: %s", verdictLine(target, &result.Verdict)), hint}
+		return &exitError{exitFailure, fmt.Errorf("nothing written: with the rule it would still be refused: %s", verdictLine(target, &result.Verdict)), allowHint(&result.Verdict)}
 	}
 	if !result.Written {
 		fmt.Fprintf(a.io.out, "nothing to write: %s\n", verdictLine(target, &result.Verdict))
@@ -75,6 +71,14 @@ func (a *app) allow(ctx context.Context, arg string, private, remove bool, ips [
 	}
 	fmt.Fprintln(a.io.out, verdictLine(target, &result.Verdict))
 	return nil
+}
+
+// allowHint says what holds against an allow rule.
+func allowHint(d *netrule.Decision) string {
+	if d.Code == netrule.CodeSpecialUseAddress || d.Code == netrule.CodeMetadataAddress {
+		return "its address is special: add --private"
+	}
+	return "a managed rule holds against every workspace rule"
 }
 
 // parseAllowTarget takes a name or a literal with or without a port: no URL, no pattern.

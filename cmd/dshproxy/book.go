@@ -98,21 +98,51 @@ func (i *identitySettings) located(e *identity.EntryError) error {
 	}
 }
 
-// checkServed refuses what the settings know and this proxy does not do: a setting that does nothing would fail open.
-func (s *settings) checkServed() error {
-	for _, key := range []string{"identity.tokens", "identity.peers", "identity.certificates", "identity.sources", "identity.listeners"} {
-		for _, k := range s.table() {
-			if k.path == key && k.value.String() != "[]" {
-				return &exitError{exitFailure, fmt.Errorf("%s%s is not supported by this version", s.where(key), key), "remove the key; it would do nothing"}
-			}
+// identityWorkspaces gives the folders that identities name, each once.
+func (s *settings) identityWorkspaces() []string {
+	var out []string
+	add := func(g *identity.Grant) {
+		if g.Workspace != "" && !slices.Contains(out, g.Workspace) {
+			out = append(out, g.Workspace)
 		}
 	}
-	for _, l := range s.listeners() {
-		if l.group != "" || l.protocols != nil || l.tls != nil || len(l.proxyProtocol) > 0 {
-			return &exitError{exitFailure, fmt.Errorf("%slisten: group, protocols, tls and proxyProtocol are not supported by this version", s.where("listen")), "remove the keys; they would do nothing"}
+	i := &s.identity
+	for at := range i.tokens {
+		add(&i.tokens[at].entry.Grant)
+	}
+	for at := range i.peers {
+		add(&i.peers[at].entry.Grant)
+	}
+	for at := range i.certificates {
+		add(&i.certificates[at].entry.Grant)
+	}
+	for at := range i.sources {
+		add(&i.sources[at].entry.Grant)
+	}
+	for at := range i.listeners {
+		add(&i.listeners[at].entry.Grant)
+	}
+	return out
+}
+
+// readCA reads the authority of inspected TLS.
+func (s *settings) readCA() (cert, key []byte, err error) {
+	if s.inspectCA == "" || s.inspectKey == "" {
+		return nil, nil, &exitError{exitFailure, errors.New("inspect.domains needs inspect.caFile and inspect.keyFile"), "dshproxy ca init makes them"}
+	}
+	for _, path := range []string{s.inspectCA, s.inspectKey} {
+		if err := live.CheckOwner(path); err != nil {
+			return nil, nil, err
 		}
 	}
-	return nil
+	if mode, open := readable(s.inspectKey, 0o044); open {
+		return nil, nil, fmt.Errorf("%s: is readable by others (mode %04o)", s.inspectKey, mode)
+	}
+	if cert, err = live.ReadNamed(s.inspectCA, maxPEM); err != nil {
+		return nil, nil, err
+	}
+	key, err = live.ReadNamed(s.inspectKey, maxPEM)
+	return cert, key, err
 }
 
 // maxTokenFile is the size of a token file in bytes, larger than any token.

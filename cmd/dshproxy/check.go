@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"dshproxy/netrule"
+	"dshproxy/proxy/admin"
 	"dshproxy/rules"
 	"dshproxy/rules/live"
 
@@ -46,8 +47,8 @@ func (f *checkFlags) register(c *cobra.Command) {
 	c.Flags().StringArrayVar(&f.env, "env", nil, "variable that when looks at, as K=V; instead of the environment (repeatable)")
 }
 
-// maxCallBytes bounds a call on standard input.
-const maxCallBytes = 16 << 20
+// maxCallBytes bounds a call on standard input: its arguments, and what stands around them.
+const maxCallBytes = rules.MaxArgBytes + 64<<10
 
 func readInput(in io.Reader) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(in, maxCallBytes+1))
@@ -137,9 +138,12 @@ func (a *app) check(f *checkFlags) error {
 	if err != nil {
 		return usageError("the arguments are a JSON object", "arguments: %w", err)
 	}
+	if err := a.settings.auditCall("check", &c, &v, rules.Current().Hash); err != nil {
+		fmt.Fprintln(a.io.err, "dshproxy: warning: not recorded: "+err.Error())
+	}
 	enc := json.NewEncoder(a.io.out)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(checkJSON(&v)); err != nil {
+	if err := enc.Encode(verdictOf(&v)); err != nil {
 		return err
 	}
 	return exitFor(&v)
@@ -157,28 +161,25 @@ func exitFor(v *live.Verdict) error {
 	}
 }
 
-// jsonCheck is the answer of check.
-type jsonCheck struct {
-	Action   string   `json:"action"`
-	Code     string   `json:"code"`
-	Rule     *jsonRef `json:"rule,omitempty"`
-	Reason   string   `json:"reason,omitempty"`
-	Would    string   `json:"would,omitempty"`
-	Unparsed bool     `json:"unparsed,omitempty"`
-}
-
-func checkJSON(v *live.Verdict) jsonCheck {
-	j := jsonCheck{Action: v.Action.String(), Code: v.Code.String(), Reason: reasonOf(v), Unparsed: v.Unparsed}
+// verdictOf is a verdict as JSON shows it.
+func verdictOf(v *live.Verdict) admin.Verdict {
+	j := admin.Verdict{Action: v.Action.String(), Code: v.Code.String(), Reason: reasonOf(v), Unparsed: v.Unparsed}
 	switch {
 	case v.Code == netrule.CodeDryRun:
 		j.Action, j.Would = "passthrough", v.Would.String()
 	case v.Passthrough:
 		j.Action, j.Code = "passthrough", "passthrough"
 	}
-	if v.Rule.Valid() {
-		j.Rule = &jsonRef{v.Rule.File, v.Rule.Line, v.Rule.Index, v.Rule.Reason}
-	}
+	j.Rule = refOf(v.Rule)
 	return j
+}
+
+// refOf is a rule as JSON shows it; nil for none.
+func refOf(r netrule.RuleRef) *admin.Ref {
+	if !r.Valid() {
+		return nil
+	}
+	return &admin.Ref{File: r.File, Line: r.Line, Index: r.Index, Reason: r.Reason}
 }
 
 // reasonOf is the reason that the model reads: the author's words, and whether the network is meant.

@@ -95,3 +95,36 @@ func names(fields []setting) []string {
 type fileOnly struct{}
 
 func (fileOnly) set(string) error { return errors.New("can only be set in the settings file") }
+
+// fileListValue is a list of texts that only the settings file can set.
+type fileListValue struct {
+	fileOnly
+	field *[]string
+}
+
+func (v *fileListValue) decode(d decoder, path string, n *yaml.Node) error {
+	if err := decodeValue((*listValue)(v.field), n); err != nil {
+		return d.fail(n, "a list of texts", "%s: %v", path, err)
+	}
+	return nil
+}
+
+func (v *fileListValue) String() string         { return (*listValue)(v.field).String() }
+func (v *fileListValue) schema() map[string]any { return (*listValue)(v.field).schema() }
+
+// filePathValue is a path that only the settings file can set, and that is relative to that file.
+type filePathValue struct {
+	fileOnly
+	field *string
+}
+
+func (v *filePathValue) decode(d decoder, path string, n *yaml.Node) error {
+	if r := tree.Resolve(n); r.Kind == tree.String && r.Text == "" {
+		*v.field = ""
+		return nil
+	}
+	return d.setting(setting{value: &pathValue{v.field, d.dir()}, doc: "a path"}, path, n)
+}
+
+func (v *filePathValue) String() string         { return *v.field }
+func (v *filePathValue) schema() map[string]any { return map[string]any{"type": "string"} }

@@ -61,6 +61,17 @@ func (a *app) env(f *envFlags) error {
 	if err != nil {
 		return err
 	}
+	if f.ca == "" {
+		if err := a.settings.load(a.config, a.flags); err != nil {
+			return err
+		}
+	}
+	if f.ca == "" && len(a.settings.inspectDomains) > 0 {
+		if f.ca, err = caBundle(a.settings.inspectCA); err != nil {
+			return &exitError{exitFailure, fmt.Errorf("inspect.caFile: %w", err), "dshproxy ca init makes it"}
+		}
+		s.ca = true
+	}
 	e := baseEnv(s)
 	if f.ca != "" {
 		if err := e.trust(f.ca); err != nil {
@@ -170,7 +181,7 @@ func (e *clientEnv) trust(file string) error {
 		e.set(name, path)
 	}
 	e.note(strings.Join(caAdds, " and ") + " add to the authorities that a client has")
-	e.note("the other variables of --ca replace them: for servers that the proxy does not inspect, the file must hold the system's authorities too")
+	e.note("the other variables replace them: for servers that the proxy does not inspect, the file must hold the system's authorities too")
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"dshproxy/netrule"
+	"dshproxy/proxy/admin"
 	"dshproxy/rules/live"
 
 	"github.com/spf13/cobra"
@@ -19,6 +20,7 @@ import (
 
 type explainFlags struct {
 	resolve []string
+	id      string // of a decision of the running proxy
 	lookup  bool
 	asJSON  bool
 	call    checkFlags // of a tool call instead of a target
@@ -33,20 +35,24 @@ func (a *app) explainCommand() *cobra.Command {
 			"  dshproxy explain db.corp.test:5432 --resolve db.corp.test=10.0.0.5\n" +
 			`  dshproxy explain --tool bash --args '{"command": "curl https://api.example.com/"}'`,
 		Args: func(c *cobra.Command, args []string) error {
-			if f.call.tool != "" {
+			if f.call.tool != "" || f.id != "" {
 				return cobra.NoArgs(c, args)
 			}
 			return cobra.MinimumNArgs(1)(c, args)
 		},
 		RunE: func(c *cobra.Command, args []string) error {
-			if f.call.tool != "" {
+			switch {
+			case f.call.tool != "":
 				return a.explainCall(&f)
+			case f.id != "":
+				return a.explainID(c.Context(), f.id, &f)
 			}
 			return a.explain(c.Context(), args, &f)
 		},
 	}
 	c.Flags().StringArrayVar(&f.resolve, "resolve", nil, "addresses of a name, as host=addr[,addr] (repeatable)")
 	c.Flags().BoolVar(&f.lookup, "lookup", false, "ask DNS for the addresses")
+	c.Flags().StringVar(&f.id, "id", "", "id of a decision, as a denial shows it: asks the running proxy")
 	c.Flags().BoolVar(&f.asJSON, "json", false, "print JSON")
 	c.Flags().StringArrayVar(&f.call.agents, "agent", nil, "identity to judge for (repeatable)")
 	f.call.register(c)
@@ -101,11 +107,16 @@ func (a *app) explain(ctx context.Context, args []string, f *explainFlags) error
 }
 
 func (a *app) explainOne(ctx context.Context, rules *live.Rules, arg string, answers map[string][]netip.Addr, f *explainFlags) (explained, error) {
-	e := explained{}
 	target, err := netrule.ParseURL(arg)
 	if err != nil {
-		return e, &exitError{exitUsage, err, "give an http(s) URL, host:port or an address"}
+		return explained{}, &exitError{exitUsage, err, "give an http(s) URL, host:port or an address"}
 	}
+	return a.explainTarget(ctx, rules, target, answers, f), nil
+}
+
+// explainTarget judges a target, asking DNS only where that is wanted and the rules do not refuse the name already.
+func (a *app) explainTarget(ctx context.Context, rules *live.Rules, target netrule.Target, answers map[string][]netip.Addr, f *explainFlags) explained {
+	e := explained{}
 	if target.Scheme == netrule.SchemeUnknown {
 		target.Scheme = netrule.SchemeHTTPS
 		if target.Port == 0 {
@@ -133,7 +144,7 @@ func (a *app) explainOne(ctx context.Context, rules *live.Rules, arg string, ans
 		addrs = nil // a refusal by name is final
 	}
 	e.exp = policy.Explain(q, addrs, nil)
-	return e, nil
+	return e
 }
 
 // parseAnswers reads --resolve.
@@ -247,68 +258,39 @@ func relative(workspace, path string) string {
 	return path
 }
 
-type jsonRule struct {
-	File    string         `json:"file"`
-	Line    int            `json:"line"`
-	Index   int            `json:"index"`
-	Layer   string         `json:"layer,omitempty"`
-	Action  netrule.Action `json:"action"`
-	Outcome string         `json:"outcome"`
-	Failed  string         `json:"failed,omitempty"`
-	Note    string         `json:"note,omitempty"`
-}
-
-type jsonAddr struct {
-	Addr  string `json:"addr"`
-	Class string `json:"class"`
-	Kept  bool   `json:"kept"`
-	Why   string `json:"why,omitempty"`
-}
-
-type jsonExplained struct {
-	Target    string         `json:"target"`
-	Action    netrule.Action `json:"action"`
-	Code      netrule.Code   `json:"code"`
-	Mode      string         `json:"mode"`
-	Matched   bool           `json:"matched"`
-	Rule      *jsonRef       `json:"rule,omitempty"`
-	NeedsAddr bool           `json:"needs_addresses,omitempty"`
-	Addresses []jsonAddr     `json:"addresses,omitempty"`
-	AllowHint string         `json:"allow_hint,omitempty"`
-	Trace     []jsonRule     `json:"trace"`
-}
-
-type jsonRef struct {
-	File   string `json:"file"`
-	Line   int    `json:"line"`
-	Index  int    `json:"index"`
-	Reason string `json:"reason"`
-}
-
 func printJSON(w io.Writer, all []explained) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	var out []jsonExplained
+	var out []admin.Explanation
 	for i := range all {
-		e := &all[i]
-		d := &e.exp.Decision
-		j := jsonExplained{Target: e.target.String(), Action: d.Action, Code: d.Code, Mode: d.Mode.String(), Matched: d.Matched(), NeedsAddr: d.NeedsAddrs, Trace: []jsonRule{}}
-		if d.Matched() {
-			j.Rule = &jsonRef{d.Rule.File, d.Rule.Line, d.Rule.Index, d.Rule.Reason}
-		}
-		for _, v := range d.Addrs {
-			j.Addresses = append(j.Addresses, jsonAddr{v.Addr.String(), v.Class.String(), v.Kept, v.Why})
-		}
-		if fix, ok := d.Fix(e.target); ok && d.Action != netrule.Allow {
-			j.AllowHint = fix.Command()
-		}
-		for _, l := range e.exp.Lines {
-			j.Trace = append(j.Trace, jsonRule{l.Rule.File, l.Rule.Line, l.Rule.Index, l.Rule.Layer, l.Action, string(l.Outcome), l.Failed, l.Note})
-		}
-		out = append(out, j)
+		out = append(out, all[i].json())
 	}
 	if len(out) == 1 {
 		return enc.Encode(out[0])
 	}
 	return enc.Encode(out)
+}
+
+// json is the explanation as JSON shows it.
+func (e *explained) json() admin.Explanation {
+	d := &e.exp.Decision
+	j := admin.Explanation{
+		Target: e.target.String(), Action: d.Action.String(), Code: d.Code.String(), Mode: d.Mode.String(), Matched: d.Matched(), Rule: refOf(d.Rule),
+		NeedsAddrs: d.NeedsAddrs, Trace: []admin.Trace{},
+	}
+	for _, v := range d.Addrs {
+		j.Addresses = append(j.Addresses, admin.Address{Addr: v.Addr.String(), Class: v.Class.String(), Kept: v.Kept, Why: v.Why})
+	}
+	if fix, ok := d.Fix(e.target); ok && d.Action != netrule.Allow {
+		j.AllowHint = fix.Command()
+	}
+	for _, l := range e.exp.Lines {
+		j.Trace = append(j.Trace, traceOf(l.Rule, l.Action, l.Outcome, l.Failed, l.Note))
+	}
+	return j
+}
+
+// traceOf is a line of an explanation as JSON shows it.
+func traceOf(r netrule.RuleRef, action netrule.Action, outcome netrule.Outcome, failed, note string) admin.Trace {
+	return admin.Trace{File: r.File, Line: r.Line, Index: r.Index, Layer: r.Layer, Action: action.String(), Outcome: string(outcome), Failed: failed, Note: note}
 }

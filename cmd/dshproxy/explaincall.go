@@ -6,9 +6,46 @@ import (
 	"text/tabwriter"
 
 	"dshproxy/netrule"
+	"dshproxy/proxy/admin"
 	"dshproxy/rules"
 	"dshproxy/rules/live"
 )
+
+// traceCall adds a line a rule to the verdict of a tool call: of what is in force, then of what waits to be accepted.
+func traceCall(s *live.Snapshot, c rules.Call, v *live.Verdict) (admin.CallExplanation, error) {
+	out := admin.CallExplanation{Verdict: verdictOf(v), Trace: []admin.Trace{}}
+	add := func(l live.CallLayer, pending bool) error {
+		_, lines, err := rules.NewRuleset(l.Rules).Explain(c)
+		for _, line := range lines {
+			name := l.NameOf(line.Index)
+			if pending && name != "workspace" {
+				continue // said above
+			}
+			if pending {
+				name += " (pending)"
+			}
+			ref := netrule.RuleRef{File: line.Rule.File, Line: line.Rule.Line, Index: l.IndexOf(line.Index), Layer: name}
+			out.Trace = append(out.Trace, traceOf(ref, line.Rule.Action, line.Outcome, line.Failed, ""))
+		}
+		return err
+	}
+	for _, l := range s.CallLayers() {
+		if err := add(l, false); err != nil {
+			return out, err
+		}
+	}
+	if s.Pending != nil {
+		for _, l := range s.Pending.CallLayers() {
+			if err := add(l, true); err != nil {
+				return out, err
+			}
+		}
+	}
+	if l := v.Rule; l.Layer == string(live.ClaudeSettings) || l.Layer == string(live.PiPermission) {
+		out.Trace = append(out.Trace, traceOf(l, v.Action, netrule.OutcomeMatched, "", ""))
+	}
+	return out, nil
+}
 
 // explainCall prints the verdict of a tool call with a line a rule, as check decides it.
 func (a *app) explainCall(f *explainFlags) error {
@@ -26,15 +63,9 @@ func (a *app) explainCall(f *explainFlags) error {
 	if err != nil {
 		return usageError("the arguments are a JSON object", "arguments: %w", err)
 	}
-	answer := struct {
-		jsonCheck
-		Trace []jsonRule `json:"trace"`
-	}{jsonCheck: checkJSON(&v)}
-	if answer.Trace, err = traceCall(s, c); err != nil {
+	answer, err := traceCall(s, c, &v)
+	if err != nil {
 		return err
-	}
-	if l := v.Rule; l.Layer == string(live.ClaudeSettings) || l.Layer == string(live.PiPermission) {
-		answer.Trace = append(answer.Trace, jsonRule{l.File, l.Line, l.Index, l.Layer, v.Action, string(netrule.OutcomeMatched), "", ""})
 	}
 	if f.asJSON {
 		enc := json.NewEncoder(a.io.out)
@@ -65,37 +96,4 @@ func (a *app) explainCall(f *explainFlags) error {
 		fmt.Fprintln(a.io.out, "  the command does not parse as shell text as a whole; the rest was read word by word")
 	}
 	return exitFor(&v)
-}
-
-// traceCall gives a line a rule: of what is in force, then of what waits to be accepted.
-func traceCall(s *live.Snapshot, c rules.Call) ([]jsonRule, error) {
-	out := []jsonRule{}
-	add := func(l live.CallLayer, pending bool) error {
-		_, lines, err := rules.NewRuleset(l.Rules).Explain(c)
-		for _, line := range lines {
-			name := l.NameOf(line.Index)
-			if pending && name != "workspace" {
-				continue // said above
-			}
-			if pending {
-				name += " (pending)"
-			}
-			out = append(out, jsonRule{line.Rule.File, line.Rule.Line, l.IndexOf(line.Index), name, line.Rule.Action, string(line.Outcome), line.Failed, ""})
-		}
-		return err
-	}
-	for _, l := range s.CallLayers() {
-		if err := add(l, false); err != nil {
-			return nil, err
-		}
-	}
-	if s.Pending == nil {
-		return out, nil
-	}
-	for _, l := range s.Pending.CallLayers() {
-		if err := add(l, true); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }

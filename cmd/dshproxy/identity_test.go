@@ -448,31 +448,3 @@ func TestSettingsWarnings(t *testing.T) {
 		}
 	}
 }
-
-// Nothing is served that the proxy would only pretend to do.
-func TestServeRefusesWhatItDoesNotDo(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                                   "",
-		"listen: ['unix:/s']\n":              "",
-		"identity: {tokens: []}\n":           "",
-		"identity: {allowAnonymous: true}\n": "",
-		"identity: {tokens: [{name: a, tokenFile: /t}]}\n":             "proxy.yaml:1: identity.tokens is not supported by this version",
-		"identity: {peers: [{uid: 7}]}\n":                              "proxy.yaml:1: identity.peers is not supported by this version",
-		"identity: {certificates: [{cn: a}]}\n":                        "proxy.yaml:1: identity.certificates is not supported by this version",
-		"identity: {sources: [{prefix: 10.0.0.0/8}]}\n":                "proxy.yaml:1: identity.sources is not supported by this version",
-		"identity: {listeners: [{listener: proxy}]}\n":                 "proxy.yaml:1: identity.listeners is not supported by this version",
-		"listen: [{address: 'unix:/s', group: a}]\n":                   "proxy.yaml:1: listen: group, protocols, tls and proxyProtocol are not supported by this version",
-		"listen: [{address: '127.0.0.1:1', protocols: [http]}]\n":      "proxy.yaml:1: listen: group, protocols, tls and proxyProtocol are not supported by this version",
-		"listen: [{address: '127.0.0.1:1', tls: {cert: c, key: k}}]\n": "proxy.yaml:1: listen: group, protocols, tls and proxyProtocol are not supported by this version",
-	} {
-		err := mustLoad(t, text).checkServed()
-		got := ""
-		if err != nil {
-			got = err.Error()
-			got = got[strings.LastIndexByte(got, '/')+1:]
-		}
-		if got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
-	}
-}

@@ -42,10 +42,10 @@ func readLog(path string) ([]recorded, error) {
 	lines.Buffer(nil, longestLine)
 	for n := 1; lines.Scan(); n++ {
 		var r struct {
-			Msg, Scheme, Host, Verdict, Identity string
-			Port                                 uint16
-			Repeated                             int
-			Addresses                            []struct {
+			Msg, Stage, Scheme, Host, Verdict, Identity string
+			Port                                        uint16
+			Repeated                                    int
+			Addresses                                   []struct {
 				Addr netip.Addr
 				Kept bool
 			}
@@ -56,7 +56,7 @@ func readLog(path string) ([]recorded, error) {
 		scheme, known := netrule.ParseScheme(r.Scheme)
 		// A host that could not be parsed is in the log as it was sent; it is nobody's wish to reach.
 		t, err := netrule.ParseURL(bracketed(r.Host))
-		if r.Msg != "decision" || r.Verdict == "" || !known || err != nil || t.Host != r.Host || r.Port == 0 {
+		if r.Msg != "decision" || r.Stage != "" || r.Verdict == "" || !known || err != nil || t.Host != r.Host || r.Port == 0 {
 			continue
 		}
 		t.Scheme, t.Port = scheme, r.Port

@@ -123,7 +123,7 @@ func (a *app) rootCommand() *cobra.Command {
 	}
 	root.AddCommand(a.serveCommand(), a.explainCommand(), a.lintCommand(), a.allowCommand(), a.trustCommand(), a.rulesCommand(),
 		a.vectorsCommand(), a.checkCommand(), a.hookCommand(), a.matchRulesCommand(), a.evaluateCommand(), a.testCommand(), a.learnCommand(), a.diffCommand(),
-		a.healthcheckCommand(), a.envCommand(), a.caCommand(), a.connectCommand(), a.configCommand(), a.schemaCommand(), a.versionCommand())
+		a.healthcheckCommand(), a.statusCommand(), a.stopCommand(), a.resumeCommand(), a.envCommand(), a.caCommand(), a.connectCommand(), a.configCommand(), a.schemaCommand(), a.versionCommand())
 	return root
 }
 

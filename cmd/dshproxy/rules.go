@@ -45,6 +45,9 @@ type ruleLine struct {
 	ref                    netrule.RuleRef
 }
 
+// disabledMark follows the action of a rule that is switched off.
+const disabledMark = " (disabled)"
+
 // ruleLines lists every rule of a snapshot, in the order in which each language decides.
 func ruleLines(s *live.Snapshot) []ruleLine {
 	var out []ruleLine
@@ -53,7 +56,7 @@ func ruleLines(s *live.Snapshot) []ruleLine {
 			r := &chain[i]
 			action := r.Action.String()
 			if !r.Enabled {
-				action += " (disabled)"
+				action += disabledMark
 			}
 			out = append(out, ruleLine{layer, action, summary(r), netrule.RuleRef{File: r.File, Line: r.Line, Index: i, Reason: r.Reason}})
 		}

@@ -129,7 +129,7 @@ var settingTexts = []string{
 
 // fineTexts are wrong for some key in a way that is too fine for a schema: valid, and they do not load.
 var fineTexts = []string{
-	`"dsh,dsh"`, 	`"0"`, `9999999999h`, `99999999999999999999`, `"99999999999999999999"`, `[10.0.0.1/8]`, `[10.0.0.0/99]`, `10.0.0.1/8`,
+	`"dsh,dsh"`, `"0"`, `9999999999h`, `99999999999999999999`, `"99999999999999999999"`, `[10.0.0.1/8]`, `[10.0.0.0/99]`, `10.0.0.1/8`,
 	`["9-8"]`, `["70000"]`, `["0"]`, `["::1:80"]`, `["a:99999"]`, `["a:01"]`, `[{address: "unix:/x", mode: "7777"}]`,
 	`[{address: "unix:/x", mode: 9}]`, `[{address: "127.0.0.1:1", mode: "0660"}]`, `[{prefix: 10.0.0.1/8}]`, `[{name: a, token: t, expires: "2027-02-31T18:00:00Z"}]`,
 }

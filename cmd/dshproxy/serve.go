@@ -8,7 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -23,6 +23,8 @@ import (
 	"dshproxy/proxy"
 	"dshproxy/proxy/admin"
 	"dshproxy/proxy/decisionlog"
+	"dshproxy/proxy/identity"
+	"dshproxy/proxy/inspect"
 	"dshproxy/resolve"
 	"dshproxy/rules/live"
 	"dshproxy/upstream"
@@ -34,7 +36,7 @@ import (
 
 func (a *app) serveCommand() *cobra.Command {
 	var listen []string
-	var metricsAddr, decisions, readyFile string
+	var metricsAddr, adminAddr, decisions, readyFile string
 	var dryRun bool
 	c := &cobra.Command{
 		Use:   "serve",
@@ -51,6 +53,7 @@ func (a *app) serveCommand() *cobra.Command {
 			}
 			set("listen", "listen", strings.Join(listen, ","))
 			set("metrics", "metrics.listen", metricsAddr)
+			set("admin", "admin.listen", adminAddr)
 			set("decisions", "log.decisions", decisions)
 			if dryRun {
 				a.flags["enforce"] = "false"
@@ -64,6 +67,7 @@ func (a *app) serveCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringArrayVar(&listen, "listen", nil, "address of the proxy: host:port or unix:PATH (repeatable; port 0 picks one)")
 	f.StringVar(&metricsAddr, "metrics", "", "address of metrics and health, or off")
+	f.StringVar(&adminAddr, "admin", "", "address of the admin API: auto, host:port, unix:PATH or off")
 	f.StringVar(&decisions, "decisions", "", "decision log: a file, - for stdout, or off")
 	f.StringVar(&readyFile, "ready-file", "", "file that gets the addresses as JSON once the proxy listens")
 	f.BoolVar(&dryRun, "dry-run", false, "record what rules and mode would refuse, and let it pass; special-use addresses stay closed")
@@ -72,26 +76,32 @@ func (a *app) serveCommand() *cobra.Command {
 
 // service is a running proxy.
 type service struct {
-	settings *settings
-	log      *slog.Logger
-	rules    *live.Rules
-	server   *proxy.Server
-	own      *proxy.Own
-	metrics  *metrics.Metrics
-	registry *prometheus.Registry
-	decision *decisionlog.Log
-	notReady atomic.Bool
-	stale    atomic.Bool // the last reload failed
-	running  sync.WaitGroup
-	failed   chan error
+	app        *app
+	settings   *settings
+	log        *slog.Logger
+	workspace  string
+	rules      *live.Rules
+	workspaces *live.Workspaces // of identities that have one of their own
+	book       atomic.Pointer[identity.Book]
+	server     *proxy.Server
+	own        *proxy.Own
+	ring       *decisionlog.Ring
+	started    time.Time
+	listeners  []proxy.Listener
+	admin      *adminService // nil when there is none
+	lastReload atomic.Pointer[admin.LastReload]
+	metrics    *metrics.Metrics
+	registry   *prometheus.Registry
+	decision   *decisionlog.Log
+	notReady   atomic.Bool
+	stale      atomic.Bool // the last reload failed
+	running    sync.WaitGroup
+	failed     chan error
 }
 
 func (a *app) serve(ctx context.Context, readyFile string) error {
 	limitMemory()
 	s := &a.settings
-	if err := s.checkServed(); err != nil {
-		return err
-	}
 	logger, err := s.logger(a.io.err)
 	if err != nil {
 		return err
@@ -104,26 +114,46 @@ func (a *app) serve(ctx context.Context, readyFile string) error {
 	if err := rules.Load(); err != nil {
 		return loadError(err)
 	}
+	book, err := s.identityBook()
+	if err != nil {
+		return err
+	}
 	sink, closeSink, err := a.openDecisions()
 	if err != nil {
 		return err
 	}
 	defer closeSink()
-	v := &service{settings: s, log: logger, rules: rules, own: &proxy.Own{}, registry: prometheus.NewRegistry(), failed: make(chan error, 8)}
+	v := &service{
+		app: a, settings: s, log: logger, workspace: workspace, rules: rules, own: &proxy.Own{}, ring: decisionlog.NewRing(s.proxyMaxRecent), started: time.Now(),
+		registry: prometheus.NewRegistry(), failed: make(chan error, 8),
+	}
+	v.book.Store(book)
+	if err := v.openWorkspaces(); err != nil {
+		return err
+	}
+	defer v.workspaces.Close()
 	if sink != nil {
 		v.decision = decisionlog.NewLog(decisionlog.NewWriter(&reportingSink{sink: sink, log: logger}))
 		defer v.decision.Close()
 	}
-	v.wire(workspace)
+	if err := v.wire(); err != nil {
+		return err
+	}
 	listeners, err := v.listen()
 	if err != nil {
 		return err
 	}
+	v.listeners = listeners
 	metricsListener, err := v.listenMetrics(listeners)
 	if err != nil {
 		return err
 	}
+	if err := v.listenAdmin(); err != nil {
+		closeAll(listeners)
+		return err
+	}
 	v.loaded()
+	v.resumeState()
 	for _, l := range listeners {
 		v.running.Go(func() {
 			if err := v.server.Serve(l); !errors.Is(err, proxy.ErrClosed) {
@@ -131,19 +161,30 @@ func (a *app) serve(ctx context.Context, readyFile string) error {
 			}
 		})
 	}
-	if err := v.announce(a.io.err, workspace, listeners, metricsListener, readyFile); err != nil {
+	if err := v.announce(a.io.err, metricsListener, readyFile); err != nil {
 		return err
 	}
 	return v.run(ctx)
 }
 
 // wire connects the parts. Nothing listens yet.
-func (v *service) wire(workspace string) {
+func (v *service) wire() error {
 	s := v.settings
-	gate := &proxy.Gate{Policies: v.rules.Policy, Own: v.own}
+	gate := &proxy.Gate{Policies: v.policy, Own: v.own}
+	dialer := &upstream.Dialer{Check: gate.Check, KeepAlive: -1}
 	v.server = &proxy.Server{
-		Gate: gate, Dialer: &upstream.Dialer{Check: gate.Check, KeepAlive: -1}, Limits: s.limits(), Log: v.log, Workspace: workspace, DenyMessage: s.denyMessage,
-		PolicyHash: func() string { return v.rules.Current().Hash },
+		Gate: gate, Dialer: dialer, Limits: s.limits(), Log: v.log, Workspace: v.workspace, DenyMessage: s.denyMessage,
+		PolicyHash: v.policyHash, Book: v.book.Load, SNI: map[string]proxy.SNIMode{"observe": proxy.SNIObserve, "off": proxy.SNIOff}[s.sni],
+	}
+	chain, err := s.upstream.chain()
+	if err != nil {
+		return err
+	}
+	if chain != nil {
+		gate.Chaining = &proxy.Chaining{Chain: chain, Local: s.upstream.resolve == "local", Only: s.upstream.only, ParentAddrs: dialer.ParentAddrs}
+	}
+	if v.server.Inspector, err = v.inspector(); err != nil {
+		return err
 	}
 	var names []string
 	for _, l := range s.listeners() {
@@ -162,10 +203,89 @@ func (v *service) wire(workspace string) {
 		var re *resolve.Error
 		v.metrics.LookedUp(took, err != nil, errors.As(err, &re) && re.Timeout)
 	}).Lookup
-	v.server.Observers = []proxy.Observer{v.metrics}
+	dialer.Lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
+		answer, err := gate.Lookup(ctx, name, false)
+		return answer.Addrs, err
+	}
+	v.server.Observers = []proxy.Observer{v.metrics, ringObserver{v.ring}}
 	if v.decision != nil {
 		v.server.Observers = append(v.server.Observers, logObserver{v.decision})
 	}
+	return nil
+}
+
+// ringObserver keeps the newest records and does not count connections.
+type ringObserver struct{ *decisionlog.Ring }
+
+func (ringObserver) Connected(string) {}
+
+// policy gives the policy of an identity's workspace, or the proxy's own.
+func (v *service) policy(workspace string) (*netrule.Policy, error) {
+	if workspace == "" {
+		return v.rules.Policy("")
+	}
+	return v.workspaces.Policy(workspace)
+}
+
+func (v *service) policyHash(workspace string) string {
+	if workspace == "" {
+		return v.rules.Current().Hash
+	}
+	r, err := v.workspaces.Rules(workspace)
+	if err != nil {
+		return ""
+	}
+	return r.Current().Hash
+}
+
+// openWorkspaces loads the rules of every workspace that an identity names: one that is missing shows now.
+func (v *service) openWorkspaces() error {
+	o, err := v.settings.liveOptions("", true)
+	if err != nil {
+		return err
+	}
+	o.Narrow = true // whoever connects from there can write there
+	if o.Trust.Dir == "" {
+		state, err := stateDir()
+		if err != nil {
+			return err
+		}
+		o.Trust.Dir = filepath.Join(state, "accepted")
+	}
+	v.workspaces = &live.Workspaces{Options: o, Max: v.settings.maxCachedWorkspaces}
+	for _, dir := range v.settings.identityWorkspaces() {
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return &exitError{exitFailure, fmt.Errorf("identity: the workspace %s is no folder", dir), "its rules would refuse everything"}
+		}
+		if _, err := v.workspaces.Rules(dir); err != nil {
+			return loadError(err)
+		}
+	}
+	return nil
+}
+
+// inspector makes the engine that terminates TLS, or nil.
+func (v *service) inspector() (proxy.Inspector, error) {
+	s := v.settings
+	if len(s.inspectDomains) == 0 {
+		return nil, nil
+	}
+	cert, key, err := s.readCA()
+	if err != nil {
+		return nil, err
+	}
+	l := v.server.Limits
+	engine, err := inspect.New(inspect.Options{
+		Domains: s.inspectDomains, CACert: cert, CAKey: key, Pseudonym: v.server.Pseudonym(), Log: v.log,
+		Limits: inspect.Limits{HeadBytes: l.HeadBytes, HeadFields: l.HeadFields, HeadTimeout: l.HeadTimeout, KeepAliveIdle: l.KeepAliveIdle, Answer: l.Answer, ResponseHead: l.ResponseHead, Idle: l.Idle},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("inspect: %w", err)
+	}
+	if left := time.Until(engine.NotAfter()); left < 30*24*time.Hour {
+		v.log.Warn("the CA for inspected TLS expires soon", "at", engine.NotAfter())
+	}
+	return engine, nil
 }
 
 func (v *service) countLog(f func(*decisionlog.Log) int64) int64 {
@@ -196,7 +316,7 @@ func (s *settings) limits() proxy.Limits {
 	l := proxy.Limits{
 		Connections: s.connections, PerClient: s.perClient, HeadBytes: int(s.headBytes), HeadFields: s.headFields, HeadTimeout: s.headTimeout,
 		KeepAliveIdle: s.keepAliveIdle, Answer: s.answer, Idle: s.idle, HalfClose: s.halfClose, Lifetime: s.lifetime, TunnelBytes: s.tunnelBytes,
-		ResponseHead: s.responseHead,
+		ResponseHead: s.responseHead, ClientDials: s.dials,
 	}
 	if files := fileLimit(); l.Connections == 0 {
 		l.Connections = max(16, min(20000, (files-128)/2))
@@ -234,123 +354,42 @@ func (a *app) openDecisions() (io.Writer, func(), error) {
 	return f, func() { f.Close() }, nil
 }
 
-// listen opens every listener of the proxy, or none.
-func (v *service) listen() ([]proxy.Listener, error) {
-	var out []proxy.Listener
-	for _, l := range v.settings.listeners() {
-		nl, err := openListener(l)
-		if err != nil {
-			for _, open := range out {
-				open.Close()
-			}
-			return nil, err
-		}
-		v.own.AddListener(nl.Addr())
-		explain := v.settings.explain == "full" || v.settings.explain == "auto" && isLocal(l.address)
-		out = append(out, proxy.Listener{Listener: nl, Name: l.name, Explain: explain})
-	}
-	return out, nil
-}
-
-func openListener(l listenAddr) (net.Listener, error) {
-	path, unix := strings.CutPrefix(l.address, "unix:")
-	if !unix {
-		// Keep-alive probes are switched on once a tunnel has lived for a while; multipath TCP costs every connection and
-		// serves none on the way from a program to its proxy.
-		config := net.ListenConfig{KeepAlive: -1}
-		config.SetMultipathTCP(false)
-		nl, err := config.Listen(context.Background(), "tcp", l.address)
-		if err != nil {
-			return nil, listenError(l, err)
-		}
-		return nl, nil
-	}
-	removeStaleSocket(path)
-	nl, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", path)
-	if err != nil {
-		return nil, listenError(l, err)
-	}
-	if err := os.Chmod(path, l.mode); err != nil {
-		nl.Close()
-		return nil, listenError(l, err)
-	}
-	return nl, nil
-}
-
-func listenError(l listenAddr, err error) error {
-	hint := ""
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		hint = "another program has this address, perhaps another dshproxy; choose one with --listen or --metrics, port 0 picks a free one"
-	case errors.Is(err, syscall.EACCES):
-		hint = "ports below 1024 need privileges"
-	}
-	return &exitError{exitFailure, fmt.Errorf("cannot listen on %s: %w", l.address, err), hint}
-}
-
-// removeStaleSocket takes away a socket that nobody listens on any more.
-func removeStaleSocket(path string) {
-	info, err := os.Lstat(path)
-	if err != nil || info.Mode()&os.ModeSocket == 0 {
-		return
-	}
-	if c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "unix", path); err == nil {
-		c.Close()
-		return
-	}
-	_ = os.Remove(path) // if it stays, listening says so
-}
-
-// listenMetrics opens the metrics listener and serves it. On an error the proxy's listeners are closed.
-func (v *service) listenMetrics(others []proxy.Listener) (net.Listener, error) {
-	address := v.settings.metricsListen
-	if address == "off" || address == "" {
-		return nil, nil
-	}
-	nl, err := openListener(listenAddr{name: "metrics", address: address, mode: 0o600})
-	if err != nil {
-		for _, l := range others {
-			l.Close()
-		}
-		return nil, err
-	}
-	v.own.AddListener(nl.Addr())
-	server := admin.MetricsServer(v.registry, admin.Health{
-		Alive: v.server.Alive,
-		Ready: func() bool { return v.rules.Current() != nil && !v.server.Draining() && !v.notReady.Load() },
-	})
-	go func() {
-		if err := server.Serve(nl); err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			v.failed <- err
-		}
-	}()
-	return nl, nil
-}
-
 // loaded tells everybody about the policy in force.
 func (v *service) loaded() {
 	s := v.rules.Current()
 	count := len(s.Chain) + len(s.Managed)
 	v.metrics.PolicyLoaded(s.Hash, count, s.Changed, v.settings.enforce, s.Loaded)
-	if v.decision != nil {
-		v.decision.Reloaded(&decisionlog.Reload{Time: time.Now(), OK: true, Rules: count, Policy: s.Hash})
-	}
+	v.recordReload(&decisionlog.Reload{Time: time.Now(), OK: true, Rules: count, Policy: s.Hash})
 	for _, w := range s.Warnings {
 		v.log.Warn(w)
 	}
 }
 
+// recordReload writes what came of a load where it is looked for.
+func (v *service) recordReload(r *decisionlog.Reload) {
+	v.lastReload.Store(&admin.LastReload{Time: r.Time, OK: r.OK, Error: r.Error})
+	v.ring.Reloaded(r)
+	if v.decision != nil {
+		v.decision.Reloaded(r)
+	}
+}
+
 // announce prints the ready line, what is not enforced, and writes the ready file.
-func (v *service) announce(w io.Writer, workspace string, listeners []proxy.Listener, metricsListener net.Listener, readyFile string) error {
+func (v *service) announce(w io.Writer, metricsListener net.Listener, readyFile string) error {
 	s := v.rules.Current()
-	addresses := map[string]string{"proxy": address(listeners[0]), "metrics": "", "admin": ""}
+	addresses := map[string]string{"proxy": address(v.listeners[0]), "metrics": "", "admin": v.admin.address()}
+	if err := writeReady(readyFile, addresses, metricsListener); err != nil {
+		return err
+	}
 	line := "listening"
-	for _, l := range listeners {
+	for _, l := range v.listeners {
 		line += fmt.Sprintf(" %s=%s", l.Name, address(l))
 	}
 	if metricsListener != nil {
-		addresses["metrics"] = address(metricsListener)
-		line += " metrics=" + addresses["metrics"]
+		line += " metrics=" + address(metricsListener)
+	}
+	if at := v.admin.address(); at != "" {
+		line += " admin=" + at
 	}
 	o := s.Policy.Options()
 	line += fmt.Sprintf(" rules=%d", len(s.Chain)+len(s.Managed))
@@ -359,28 +398,29 @@ func (v *service) announce(w io.Writer, workspace string, listeners []proxy.List
 	}
 	line += fmt.Sprintf(" mode=%s unlisted=%s", o.Mode, o.Unlisted)
 	fmt.Fprintln(w, line)
-	for _, sentence := range v.notEnforced(workspace) {
+	for _, sentence := range v.notEnforced() {
 		fmt.Fprintln(w, sentence)
 	}
-	if readyFile == "" {
+	return nil
+}
+
+// writeReady writes the addresses by a rename, before anybody is told that the proxy listens.
+func writeReady(path string, addresses map[string]string, metricsListener net.Listener) error {
+	if path == "" {
 		return nil
+	}
+	if metricsListener != nil {
+		addresses["metrics"] = address(metricsListener)
 	}
 	text, err := json.Marshal(addresses)
 	if err != nil {
 		return err
 	}
-	temporary := readyFile + ".tmp"
+	temporary := path + ".tmp"
 	if err := os.WriteFile(temporary, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("ready file: %w", err)
 	}
-	return os.Rename(temporary, readyFile)
-}
-
-func address(l net.Listener) string {
-	if u, ok := l.Addr().(*net.UnixAddr); ok {
-		return "unix:" + u.Name
-	}
-	return l.Addr().String()
+	return os.Rename(temporary, path)
 }
 
 // reportingSink tells the operator when the decision log cannot be written, and when it can again.
@@ -403,11 +443,11 @@ func (s *reportingSink) Write(p []byte) (int, error) {
 }
 
 // notEnforced has a sentence for each thing that a user might think is enforced and is not.
-func (v *service) notEnforced(workspace string) []string {
+func (v *service) notEnforced() []string {
 	s, o := v.rules.Current(), v.rules.Current().Policy.Options()
 	var out []string
-	if len(s.Files) == 0 {
-		out = append(out, fmt.Sprintf("no rule file: %s does not exist, so %s mode alone decides", filepath.Join(workspace, v.settings.rulesFile), o.Mode))
+	if len(s.Files) == 0 && len(s.Warnings) == 0 {
+		out = append(out, fmt.Sprintf("no rule file: %s does not exist, so %s mode alone decides", filepath.Join(v.workspace, v.settings.rulesFile), o.Mode))
 	}
 	if o.DryRun {
 		out = append(out, "dry run: what rules and mode refuse is recorded and passes")
@@ -415,8 +455,21 @@ func (v *service) notEnforced(workspace string) []string {
 	if o.Mode == netrule.AllowAll {
 		out = append(out, "allow-all mode: only deny rules and the address guard refuse")
 	}
-	out = append(out, "rules are advisory: a program of the same user can edit them, and can connect without the proxy")
-	return append(out, "tunnels are judged by the name that CONNECT asks for; the TLS inside is not looked at")
+	if v.settings.workspaceRules == "narrow" {
+		out = append(out, "a program of the same user can connect without the proxy")
+	} else {
+		out = append(out, "rules are advisory: a program of the same user can edit them, and can connect without the proxy")
+	}
+	switch v.settings.sni {
+	case "observe":
+		out = append(out, "names in TLS hellos are recorded and not enforced")
+	case "off":
+		out = append(out, "names in TLS hellos are not looked at: a tunnel may be for another host at the same address")
+	}
+	if c := v.server.Gate.Chaining; c != nil && !c.Local {
+		out = append(out, "names that go through an upstream proxy are resolved there: rules and guard see no address of them")
+	}
+	return append(out, v.settings.warnings(time.Now())...)
 }
 
 // run serves until a signal, the end of ctx or a failed listener, and drains.
@@ -428,6 +481,8 @@ func (v *service) run(ctx context.Context) error {
 	var watching sync.WaitGroup
 	if v.settings.watch {
 		watching.Go(func() { v.rules.Watch(watchCtx, v.reloaded) })
+		watching.Go(func() { v.workspaces.Watch(watchCtx, v.workspaceReloaded) })
+		watching.Go(func() { v.watchBook(watchCtx) })
 	}
 	defer func() {
 		stopWatch()
@@ -441,7 +496,7 @@ func (v *service) run(ctx context.Context) error {
 		case <-ctx.Done():
 		case s := <-signals:
 			if s == syscall.SIGHUP {
-				v.reloaded(v.rules.Reload())
+				_, _ = v.reload() // it has told the operator
 				continue
 			}
 			if s == os.Interrupt {
@@ -449,6 +504,27 @@ func (v *service) run(ctx context.Context) error {
 			}
 		}
 		return v.drain(signals, delay)
+	}
+}
+
+// reload reads rules, identities and what else may change now.
+func (v *service) reload() (changed bool, err error) {
+	changed, err = v.rules.Reload()
+	v.reloaded(changed, err)
+	other, otherErr := v.workspaces.Reload()
+	v.workspaceReloaded(other, otherErr)
+	book, bookErr := v.reloadBook()
+	return changed || other || book, errors.Join(err, otherErr, bookErr)
+}
+
+// workspaceReloaded tells what came of a reload of the workspaces of identities.
+func (v *service) workspaceReloaded(changed bool, err error) {
+	if err != nil {
+		v.log.Error("reload of a workspace failed; its old rules stay", "err", err)
+	}
+	if changed {
+		v.log.Info("the rules of a workspace were reloaded")
+		v.server.PolicyChanged()
 	}
 }
 
@@ -464,10 +540,8 @@ func (v *service) reloaded(changed bool, err error) {
 		v.stale.Store(true)
 		v.metrics.ReloadFailed()
 		v.log.Error("reload failed; the old rules of that file stay", "err", err)
-		if v.decision != nil {
-			s := v.rules.Current()
-			v.decision.Reloaded(&decisionlog.Reload{Time: time.Now(), Rules: len(s.Chain) + len(s.Managed), Policy: s.Hash, Error: err.Error()})
-		}
+		s := v.rules.Current()
+		v.recordReload(&decisionlog.Reload{Time: time.Now(), Rules: len(s.Chain) + len(s.Managed), Policy: s.Hash, Error: err.Error()})
 		return
 	}
 	if !changed {
@@ -512,5 +586,6 @@ func (v *service) drain(signals <-chan os.Signal, delay time.Duration) error {
 		v.log.Warn("connections were closed before they ended")
 	}
 	v.running.Wait()
+	v.admin.close()
 	return nil
 }

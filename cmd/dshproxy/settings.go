@@ -32,7 +32,7 @@ type settings struct {
 	maxRuleBytes                   int64
 	caseInsensitivePaths           bool
 	watchStability                 int
-	selfProtect, explain           string
+	selfProtect, explain, audit    string
 	builtin                        bool
 	builtinPath                    string
 	mode, sandbox, autoFallback    string
@@ -61,6 +61,13 @@ type settings struct {
 	logFormat, logLevel, decisions string
 	logMaxSize                     int64
 	denyMessage                    string
+	upstream                       upstreamSettings
+	sni                            string
+	proxyMaxRecent, dials          int
+	adminListen                    string
+	adminHosts                     []string
+	inspectDomains                 []string
+	inspectCA, inspectKey          string
 	drainDelay, drainTimeout       time.Duration
 
 	origins map[string]string
@@ -92,6 +99,7 @@ func (s *settings) table() []setting {
 		{"watch", (*boolValue)(&s.watch), "reload changed rule files"},
 		{"watchStabilityThresholdMs", (*intValue)(&s.watchStability), "milliseconds between two equal reads"},
 		{"enforce", (*boolValue)(&s.enforce), "false is dry run: refusals of the policy are only recorded"},
+		{"audit", enum(&s.audit, "all", "hits"), "tool calls that check, hook and the API record in log.decisions, where that is a file: all, or only those that a rule decided"},
 		{"builtin.enabled", (*boolValue)(&s.builtin), "judge tool calls by the built-in rules too, behind the workspace's"},
 		{"builtin.path", (*stringValue)(&s.builtinPath), "rule file in the place of the built-in rules"},
 		{"selfProtect", enum(&s.selfProtect, "on", "off"), "deny tool calls that would change rules or client settings"},
@@ -108,9 +116,23 @@ func (s *settings) table() []setting {
 		{"network.nat64Prefixes", (*prefixesValue)(&s.nat64), "translation prefixes beside the well-known one"},
 		{"network.proxyBind", (*stringValue)(&s.proxyBind), "address of the proxy when listen is absent"},
 		{"network.proxyPort", (*intValue)(&s.proxyPort), "port of the proxy when listen is absent"},
+		{"network.upstreamProxy", &parentValue{&s.upstream.proxy, true}, "parent proxy: " + upstreamHint},
+		{"network.upstreamRoutes", &routesValue{field: &s.upstream.routes}, "parents of their own for some domains, before upstreamProxy; the first that matches decides"},
+		{"network.upstreamBypass", (*listValue)(&s.upstream.bypass), "what is dialled directly: hosts, *.hosts, addresses and networks, each with or without a port"},
+		{"network.upstreamResolve", enum(&s.upstream.resolve, "upstream", "local"), "who looks names up; local: parents get adjudicated addresses only"},
+		{"network.upstreamOnly", (*boolValue)(&s.upstream.only), "refuse what cannot be chained, instead of dialling it directly"},
+		{"network.upstreamCredentialsFile", (*stringValue)(&s.upstream.credentialsFile), "file with user:password for the parents"},
+		{"network.upstreamCAFile", (*stringValue)(&s.upstream.caFile), "PEM file of the authorities that https parents are verified by"},
+		{"network.sni", enum(&s.sni, "enforce", "observe", "off"), "a name in a TLS hello other than the one asked for: refused unless allowed, recorded, or not looked at"},
+		{"network.proxyMaxRecent", (*countValue)(&s.proxyMaxRecent), "newest refusals that the admin API keeps"},
 		{"network.allowHostAction", (*boolValue)(&s.allowHostAction), "let dshproxy allow edit rule files"},
 		{"listen", (*listenValue)(&s.listen), "addresses of the proxy: host:port or unix:PATH"},
 		{"metrics.listen", (*stringValue)(&s.metricsListen), "address of metrics and health; off for none"},
+		{"admin.listen", (*stringValue)(&s.adminListen), "address of the admin API: auto is a socket in the runtime folder, host:port, unix:PATH or off"},
+		{"admin.hosts", (*listValue)(&s.adminHosts), "names by which the admin API may be asked, beside its address"},
+		{"inspect.domains", &fileListValue{field: &s.inspectDomains}, "hosts whose TLS is terminated here: x and below, *.x below only, =x exact"},
+		{"inspect.caFile", &filePathValue{field: &s.inspectCA}, "certificate that dshproxy ca init has made"},
+		{"inspect.keyFile", &filePathValue{field: &s.inspectKey}, "key of that certificate, for nobody else to read"},
 		{"dns.servers", (*listValue)(&s.dnsServers), "system, or IP[:port], tcp://IP, tls://IP"},
 		{"dns.search", (*listValue)(&s.dnsSearch), "suffixes for names without a dot"},
 		{"dns.timeout", (*durationValue)(&s.dnsTimeout), "of one try"},
@@ -126,6 +148,7 @@ func (s *settings) table() []setting {
 		{"limits.lifetime", (*durationValue)(&s.lifetime), "of a tunnel; 0 is none"},
 		{"limits.tunnelBytes", (*sizeValue)(&s.tunnelBytes), "of a tunnel, both ways together; 0 is none"},
 		{"limits.lookups", (*countValue)(&s.lookups), "name lookups in flight"},
+		{"limits.dials", (*countValue)(&s.dials), "dials in flight of one client"},
 		{"limits.responseHead", (*durationValue)(&s.responseHead), "wait for a response head; 0 is none"},
 		{"identity.allowAnonymous", (*boolValue)(&s.allowAnonymous), "serve anybody on listeners beyond loopback"},
 		{"identity.tokens", s.identity.tokensValue(), "clients by a secret: name, token or tokenFile, agents, workspace, expires, listener"},
@@ -146,19 +169,19 @@ func (s *settings) table() []setting {
 // later are keys of the format that this version does not have. They are refused by name: a setting that is silently
 // ignored would fail open.
 var later = []string{
-	"audit", "network.sni", "network.proxyMaxRecent",
-	"network.noProxy", "network.upstream", "admin.", "dns.cache", "dns.stale", "limits.dials", "ask.", "inspect.", "log.onDrop",
+	"network.noProxy", "admin.page", "dns.cache", "dns.stale", "ask.", "log.onDrop",
 }
 
 func (s *settings) setDefaults() {
 	*s = settings{
 		rulesFile: live.DefaultRulesFile, dialects: []string{string(live.DSH)}, workspaceRules: "full", maxCachedWorkspaces: live.DefaultMaxWorkspaces, badFilePolicy: "fail", patternMode: "glob", maxRules: 256, maxGlobStars: 2, maxRuleBytes: 16 << 20,
-		caseInsensitivePaths: runtime.GOOS == "windows", watch: true, watchStability: 200, enforce: true, builtin: true, selfProtect: "on", explain: "auto",
+		caseInsensitivePaths: runtime.GOOS == "windows", watch: true, watchStability: 200, enforce: true, builtin: true, selfProtect: "on", explain: "auto", audit: "all",
 		mode: "whitelist", autoFallback: "deny-all", unlisted: "deny", loopback: "policy", guard: "filter",
 		defaultPorts: []netrule.PortRange{{Lo: 1, Hi: 65535}}, proxyBind: "127.0.0.1", proxyPort: 3128, allowHostAction: true,
 		metricsListen: "127.0.0.1:9128", dnsServers: []string{"system"}, dnsTimeout: 2 * time.Second,
 		headBytes: 64 << 10, headFields: 200, headTimeout: 10 * time.Second, keepAliveIdle: 90 * time.Second, answer: 4500 * time.Millisecond,
 		idle: time.Hour, halfClose: 10 * time.Minute, lookups: 512, logFormat: "text", logLevel: "info", decisions: "off", logMaxSize: 1 << 30,
+		upstream: upstreamSettings{proxy: "off", resolve: "upstream"}, sni: "enforce", proxyMaxRecent: 100, dials: 256, adminListen: "auto",
 		drainTimeout: 20 * time.Second, origins: map[string]string{},
 	}
 	for _, k := range s.table() {

@@ -65,13 +65,16 @@ func shown(s *settings, path string) string {
 // wantDefaults are those of operations.md §2, as config show prints them.
 var wantDefaults = map[string]string{
 	"rulesFile": ".dsh/rules.yaml", "searchUp": "false", "fallbackPath": "", "managedRules": "[]", "dialects": "[dsh]", "workspaceRules": "full", "maxCachedWorkspaces": "512", "badFilePolicy": "fail", "maxRules": "256",
-	"maxRuleBytes": "16MiB", "maxGlobStars": "2", "patternMode": "glob", "watch": "true", "watchStabilityThresholdMs": "200", "enforce": "true", "builtin.enabled": "true", "builtin.path": "", "selfProtect": "on", "explain": "auto",
+	"maxRuleBytes": "16MiB", "maxGlobStars": "2", "patternMode": "glob", "watch": "true", "watchStabilityThresholdMs": "200", "enforce": "true", "audit": "all", "builtin.enabled": "true", "builtin.path": "", "selfProtect": "on", "explain": "auto",
 	"network.mode": "whitelist", "network.sandbox": "", "network.autoFallback": "deny-all", "network.unlisted": "deny", "network.loopback": "policy",
 	"network.defaultPorts": "any", "network.guard": "filter", "network.privateAllowed": "[]", "network.internal": "[]", "network.nat64Prefixes": "[]",
 	"network.proxyBind": "127.0.0.1", "network.proxyPort": "3128", "network.allowHostAction": "true", "listen": "[]", "metrics.listen": "127.0.0.1:9128",
 	"dns.servers": "[system]", "dns.search": "[]", "dns.timeout": "2s",
 	"limits.connections": "0", "limits.perClient": "0", "limits.headBytes": "64KiB", "limits.headFields": "200", "limits.headTimeout": "10s", "limits.keepAliveIdle": "1m30s",
 	"limits.answer": "4.5s", "limits.idle": "1h0m0s", "limits.halfClose": "10m0s", "limits.lifetime": "0s", "limits.tunnelBytes": "0", "limits.lookups": "512", "limits.responseHead": "0s",
+	"network.upstreamProxy": "off", "network.upstreamRoutes": "[]", "network.upstreamBypass": "[]", "network.upstreamResolve": "upstream", "network.upstreamOnly": "false",
+	"network.upstreamCredentialsFile": "", "network.upstreamCAFile": "", "network.sni": "enforce", "network.proxyMaxRecent": "100", "admin.listen": "auto", "admin.hosts": "[]",
+	"inspect.domains": "[]", "inspect.caFile": "", "inspect.keyFile": "", "limits.dials": "256",
 	"identity.allowAnonymous": "false", "identity.tokens": "[]", "identity.peers": "[]", "identity.certificates": "[]", "identity.sources": "[]", "identity.listeners": "[]", "log.format": "text", "log.level": "info", "log.decisions": "off", "log.maxSize": "1GiB", "deny.message": "", "drain.delay": "0s", "drain.timeout": "20s",
 }
 
@@ -218,9 +221,9 @@ func TestSettingsRefuse(t *testing.T) {
 		{"CFG-32 reversed ports", "network: {defaultPorts: [443-80]}\n", "1:25: network.defaultPorts: a port range needs low <= high", "ports of allow rules that name none: any, or a list"},
 		{"CFG-13 tag", "rulesFile: !secret x\n", "1:12: unknown YAML tag", `quote patterns that start with !, as in "!git*"`},
 
-		{"later: a key", "network:\n  sni: off\n", "2:3: network.sni is not supported by this version", noSuch},
-		{"later: a group", "inspect:\n  domains: []\n", "1:1: inspect is not supported by this version", noSuch},
-		{"later: beside one that is known", "network:\n  mode: auto\n  sni: off\n", "3:3: network.sni is not supported by this version", noSuch},
+		{"later: a key", "network:\n  noProxy: clear\n", "2:3: network.noProxy is not supported by this version", noSuch},
+		{"later: a group", "ask:\n  hold: true\n", "1:1: ask is not supported by this version", noSuch},
+		{"later: beside one that is known", "network:\n  mode: auto\n  noProxy: clear\n", "3:3: network.noProxy is not supported by this version", noSuch},
 
 		{"listen is no list", "listen: 127.0.0.1:1\n", "1:9: listen: want a list, not a string", listenHint},
 		{"listen on a number", "listen: [3128]\n", "1:10: listen[0]: want an address or a mapping with name and address", listenHint},
@@ -519,13 +522,17 @@ func TestSettingsFileMissingOrLarge(t *testing.T) {
 // changed has a value for every key that is not its default.
 var changed = map[string]string{
 	"rulesFile": "policy/r.yaml", "searchUp": "true", "fallbackPath": "/fallback.yaml", "managedRules": "[/a.yaml, /b.yaml]", "dialects": "[claude-settings, dsh]", "workspaceRules": "narrow", "maxCachedWorkspaces": "3", "badFilePolicy": "ignore-with-warning", "maxRules": "7",
-	"maxRuleBytes": "3KiB", "maxGlobStars": "5", "patternMode": "regex", "caseInsensitivePaths": "true", "watch": "false", "watchStabilityThresholdMs": "0", "enforce": "false", "builtin.enabled": "false", "builtin.path": "/baseline.yaml", "selfProtect": "'off'", "explain": "code",
+	"maxRuleBytes": "3KiB", "maxGlobStars": "5", "patternMode": "regex", "caseInsensitivePaths": "true", "watch": "false", "watchStabilityThresholdMs": "0", "enforce": "false", "audit": "hits", "builtin.enabled": "false", "builtin.path": "/baseline.yaml", "selfProtect": "'off'", "explain": "code",
 	"network.mode": "auto", "network.sandbox": "read-only", "network.autoFallback": "allow-all", "network.unlisted": "ask", "network.loopback": "allow",
 	"network.defaultPorts": "[80, 443, 8000-9000]", "network.guard": "refuse", "network.privateAllowed": "[10.0.0.0/8, 'fd00::/8']", "network.internal": "[198.18.0.0/15]", "network.nat64Prefixes": "['64:ff9b:1::/48']",
 	"network.proxyBind": "'::1'", "network.proxyPort": "0", "network.allowHostAction": "false", "listen": "['127.0.0.1:1']", "metrics.listen": "off",
 	"dns.servers": "[1.1.1.1, 'tls://9.9.9.9']", "dns.search": "[corp.test]", "dns.timeout": "1.5s",
 	"limits.connections": "9", "limits.perClient": "3", "limits.headBytes": "1000", "limits.headFields": "9", "limits.headTimeout": "1m30s", "limits.keepAliveIdle": "1s",
 	"limits.answer": "3s", "limits.idle": "2h", "limits.halfClose": "1m", "limits.lifetime": "24h", "limits.tunnelBytes": "2GiB", "limits.lookups": "1", "limits.responseHead": "5s",
+	"network.upstreamProxy": "'http://proxy.corp.test:3128'", "network.upstreamRoutes": "[{domains: [a.test, '*.b.test'], proxy: 'socks5://s.test:1080'}, {domains: '*', proxy: 'off'}]",
+	"network.upstreamBypass": "[.corp.test, 10.0.0.0/8]", "network.upstreamResolve": "local", "network.upstreamOnly": "true", "network.upstreamCredentialsFile": "/secret", "network.upstreamCAFile": "/ca.pem",
+	"network.sni": "observe", "network.proxyMaxRecent": "7", "admin.listen": "'127.0.0.1:9129'", "admin.hosts": "[admin.corp.test]",
+	"inspect.domains": "[api.test]", "inspect.caFile": "/ca.pem", "inspect.keyFile": "/ca-key.pem", "limits.dials": "9",
 	"identity.allowAnonymous": "true", "identity.tokens": "[{name: ci, token: 0123456789abcdefg}]", "identity.peers": "[{uid: 7}]", "identity.certificates": "[{cn: a}]",
 	"identity.sources": "[{prefix: 10.0.0.0/8}]", "identity.listeners": "[{listener: proxy}]", "log.format": "json", "log.level": "warn", "log.decisions": "'-'", "log.maxSize": "5MiB", "deny.message": "'ask: the #team'", "drain.delay": "1s", "drain.timeout": "0s",
 }
@@ -569,7 +576,8 @@ func TestSettingsRoundTrip(t *testing.T) {
 			}
 		}
 	}
-	first.listen, first.identity = nil, identitySettings{}
+	first.listen, first.identity, first.upstream = nil, identitySettings{}, second.upstream
+	first.inspectDomains, first.inspectCA, first.inspectKey = nil, "", "" // of the file alone, so not printed for it
 	if !reflect.DeepEqual(first, second) {
 		t.Errorf("the settings differ after a round trip:\n%+v\n%+v", first, second)
 	}

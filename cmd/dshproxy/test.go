@@ -252,7 +252,7 @@ func (a *app) decideCase(s *live.Snapshot, c policyCase, workspace string) (live
 
 // differs says how a verdict is not what the case expects, or is empty.
 func (c *policyCase) differs(v *live.Verdict) string {
-	got := checkJSON(v)
+	got := verdictOf(v)
 	var out []string
 	if got.Action != string(c.Expect) {
 		out = append(out, fmt.Sprintf("want %s, got %s", c.Expect, got.Action))

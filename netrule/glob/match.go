@@ -1,24 +1,40 @@
 package glob
 
-import "unicode/utf8"
+import (
+	"math"
+	"unicode/utf8"
+)
 
 // Match reports whether the whole text matches. It takes time linear in the text times the pattern and does not
 // allocate for plain globs, nor for segment globs of up to 64 tokens.
 func (g *Glob) Match(text string) bool {
+	matched, _ := g.MatchWithin(text, math.MaxInt)
+	return matched
+}
+
+// Plain gives the only text that matches, if there is only one.
+func (g *Glob) Plain() (text string, ok bool) { return g.plain, g.literal }
+
+// MatchWithin is Match in so many steps at most, one for each token that is held against a rune. It also gives how many it
+// took; more than most means that it gave up, and that nothing is known.
+func (g *Glob) MatchWithin(text string, most int) (matched bool, steps int) {
 	if g.literal {
-		return text == g.plain
+		return text == g.plain, 1
 	}
 	if g.segments {
-		return g.matchStates(text)
+		return g.matchStates(text, most)
 	}
-	return g.matchGreedy(text)
+	return g.matchGreedy(text, most)
 }
 
 // matchGreedy serves plain globs: all stars are alike, so only the last one seen ever has to give back.
-func (g *Glob) matchGreedy(text string) bool {
+func (g *Glob) matchGreedy(text string, most int) (matched bool, steps int) {
 	at, next := 0, 0
 	retryAt, retryToken := -1, 0
 	for at < len(text) {
+		if steps++; steps > most {
+			return false, steps
+		}
 		r, size := rune(text[at]), 1
 		if r >= utf8.RuneSelf {
 			r, size = utf8.DecodeRuneInString(text[at:])
@@ -35,18 +51,18 @@ func (g *Glob) matchGreedy(text string) bool {
 			retryAt += step
 			at, next = retryAt, retryToken
 		default:
-			return false
+			return false, steps
 		}
 	}
 	for next < len(g.tokens) && g.tokens[next].isStar() {
 		next++
 	}
-	return next == len(g.tokens)
+	return next == len(g.tokens), steps
 }
 
 // matchStates serves segment globs, whose two stars differ: it steps the set of all positions that the pattern may be
 // in, one bit a token, over the text.
-func (g *Glob) matchStates(text string) bool {
+func (g *Glob) matchStates(text string, most int) (matched bool, steps int) {
 	words := len(g.tokens)/64 + 1
 	var fixed [2]uint64
 	now, then := fixed[:1], fixed[1:]
@@ -56,6 +72,10 @@ func (g *Glob) matchStates(text string) bool {
 	}
 	g.add(now, 0)
 	for _, r := range text {
+		// Each position is looked at, dead or alive; the dead ones cost little.
+		if steps += 1 + len(g.tokens); steps > most {
+			return false, steps
+		}
 		clear(then)
 		alive := false
 		for i := range g.tokens {
@@ -73,12 +93,12 @@ func (g *Glob) matchStates(text string) bool {
 			}
 		}
 		if !alive {
-			return false
+			return false, steps
 		}
 		now, then = then, now
 	}
 	end := len(g.tokens)
-	return now[end/64]&(1<<(end%64)) != 0
+	return now[end/64]&(1<<(end%64)) != 0, steps
 }
 
 // add marks a position and those reachable from it without taking a rune.

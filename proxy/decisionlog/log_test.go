@@ -53,6 +53,7 @@ func validLine(t testing.TB, s *jsonschema.Schema, line []byte) map[string]any {
 
 func fullDecision() Decision {
 	return Decision{
+		Stage: "tunnel", Upstream: "http://proxy.test:3128", Delegated: true, SNI: "a.test", ECH: true, Request: &Request{"GET", "/p", 200},
 		Time: time.Date(2026, 11, 29, 12, 0, 0, 123456789, time.UTC), ID: "01ID", Listener: "proxy", Client: "127.0.0.1", Identity: "ci", Protocol: "connect",
 		Target: netrule.Target{Scheme: netrule.SchemeHTTPS, Host: "a.test", Port: 443}, Judged: true, Code: netrule.CodeAllowedByRule, Outcome: "ok",
 		Decision: netrule.Decision{
@@ -70,11 +71,12 @@ func TestSchema(t *testing.T) {
 	full, empty := fullDecision(), Decision{Outcome: "refused"}
 	cl := Close{ID: "x", BytesIn: 1, BytesOut: 2, Duration: time.Second, ClosedBy: "client", Why: "eof"}
 	good, bad := Reload{OK: true, Rules: 3, Policy: "x"}, Reload{Error: "y"}
-	for _, add := range []func([]byte) []byte{full.appendTo, empty.appendTo, cl.appendTo, good.appendTo, bad.appendTo} {
+	tool, through := Tool{Tool: "bash", Client: "check", Rule: full.Decision.Rule}, Tool{Tool: "x\x00\n", Passthrough: true}
+	for _, add := range []func([]byte) []byte{tool.Append, through.Append, full.appendTo, empty.appendTo, cl.appendTo, good.appendTo, bad.appendTo} {
 		validLine(t, s, add(nil))
 	}
 	got := string(full.appendTo(nil))
-	want := `{"time":"2026-11-29T12:00:00.123456Z","msg":"decision","id":"01ID","listener":"proxy","client":"127.0.0.1","identity":"ci","scheme":"https","host":"a.test","port":443,"verdict":"allow","code":"allowed_by_rule","rule":{"file":"/r.yaml","line":3,"index":1,"reason":"because"},"mode":"whitelist","matched":true,"dry_run":true,"would":"ask","would_code":"needs_approval","addresses":[{"addr":"192.0.2.1","class":"reserved","kept":true},{"addr":"::1","class":"loopback","kept":false,"why":"guard"}],"dialed":"192.0.2.1:443","outcome":"ok","dns_ms":1.5,"dial_ms":2,"policy":"abc","cause":"x","repeated":2}` + "\n"
+	want := `{"time":"2026-11-29T12:00:00.123456Z","msg":"decision","id":"01ID","listener":"proxy","client":"127.0.0.1","identity":"ci","scheme":"https","host":"a.test","port":443,"verdict":"allow","code":"allowed_by_rule","rule":{"file":"/r.yaml","line":3,"index":1,"reason":"because"},"mode":"whitelist","matched":true,"dry_run":true,"would":"ask","would_code":"needs_approval","addresses":[{"addr":"192.0.2.1","class":"reserved","kept":true},{"addr":"::1","class":"loopback","kept":false,"why":"guard"}],"dialed":"192.0.2.1:443","upstream":"http://proxy.test:3128","resolution":"delegated","stage":"tunnel","sni":"a.test","ech":true,"request":{"method":"GET","path":"/p","status":200},"outcome":"ok","dns_ms":1.5,"dial_ms":2,"policy":"abc","cause":"x","repeated":2}` + "\n"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -37,7 +37,7 @@ type Decision struct {
 	ECH bool
 	// Request is a request inside inspected TLS.
 	Request *Request
-	Target   netrule.Target
+	Target  netrule.Target
 	// RawTarget is what the client asked for when it could not be parsed.
 	RawTarget string
 	// Judged is false where no policy was asked: the line then has no verdict.
@@ -73,7 +73,7 @@ type Close struct {
 	Listener string
 	SNI      string // another name than that of the target, which TLS was admitted for
 	BytesIn  int64  // from the client
-	BytesOut int64 // to the client
+	BytesOut int64  // to the client
 	Duration time.Duration
 	ClosedBy string // client, target, proxy
 	Why      string // eof, error, or a code: idle, lifetime, bytes, revoked, draining
@@ -117,11 +117,7 @@ func (d *Decision) appendTo(b []byte) []byte {
 	}
 	b = appendField(b, "code", d.Code.String(), 32)
 	if r := d.Decision.Rule; d.Judged && r.Valid() {
-		b = append(b, `,"rule":{`...)
-		b = appendString(append(b, `"file":`...), r.File, 1024)
-		b = appendInt(b, "line", int64(r.Line))
-		b = appendInt(b, "index", int64(r.Index))
-		b = append(appendField(b, "reason", r.Reason, maxReason), '}')
+		b = appendRule(b, r)
 	}
 	if d.Judged {
 		b = appendField(b, "mode", d.Decision.Mode.String(), 16)

@@ -29,9 +29,10 @@ func TestSchemaHasNoMore(t *testing.T) {
 		t.Fatal(err)
 	}
 	full := fullDecision()
-	closed, good, bad := Close{Duration: time.Second}, Reload{OK: true, Policy: "x"}, Reload{Error: "y"}
+	closed, good, bad := Close{Duration: time.Second, SNI: "a.test"}, Reload{OK: true, Policy: "x"}, Reload{Error: "y"}
+	tool := Tool{Tool: "bash", Cwd: "/w", Rule: full.Decision.Rule, Unparsed: true, DryRun: true, Policy: "x"}
 	for name, adders := range map[string][]func([]byte) []byte{
-		"decision": {full.appendTo}, "close": {closed.appendTo}, "reload": {good.appendTo, bad.appendTo},
+		"tool": {tool.Append}, "decision": {full.appendTo}, "close": {closed.appendTo}, "reload": {good.appendTo, bad.appendTo},
 	} {
 		written := map[string]any{}
 		for _, add := range adders {

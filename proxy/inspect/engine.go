@@ -130,6 +130,7 @@ func (e *Engine) Inspect(ctx context.Context, it *proxy.InspectedTunnel) {
 		e.log.Error("a tunnel that is not to be inspected", "host", it.Host)
 		return
 	}
+	target.Scheme = netrule.SchemeHTTPS // its hello has said so
 	t := newTunnel(ctx, e, it, target)
 	defer t.close()
 	conn, err := t.handshake()

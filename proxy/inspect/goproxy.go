@@ -34,7 +34,7 @@ func newGoproxy(errors *log.Logger) *goproxy.ProxyHttpServer {
 	p.OnRequest().DoFunc(func(r *http.Request, ctx *goproxy.ProxyCtx) (*http.Request, *http.Response) {
 		x := exchangeOf(r)
 		if x == nil {
-			return r, (&refusal{code: netrule.CodeInternalError}).response(r)
+			return r, (&refusal{code: netrule.CodeInternalError}).response(r, "")
 		}
 		if refused := x.admit(r); refused != nil {
 			return r, x.refuse(refused)

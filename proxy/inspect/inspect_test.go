@@ -68,7 +68,7 @@ func TestKeptConnection(t *testing.T) {
 		if resp.StatusCode != 403 || resp.Header.Get("X-Dshproxy-Code") != "denied_by_rule" || resp.Header.Get("X-Proxy-Error") != "blocked-by-denylist" {
 			t.Errorf("got %d %v", resp.StatusCode, resp.Header)
 		}
-		inert(t, body, "# [network: denied] a rule denies this target\n# target: api.test:443\n# code: denied_by_rule\n")
+		inert(t, body, "# [network: denied] a rule denies the target\n# target: api.test:443\n# code: denied_by_rule   id: ")
 		if w.judged.Load() != 3 || w.dials.Load() != 1 {
 			t.Errorf("%d judgements and %d dials, want 3 and 1", w.judged.Load(), w.dials.Load())
 		}
@@ -341,7 +341,7 @@ func TestJSON(t *testing.T) {
 	w := newWorld(t, nil)
 	w.judge = func(string, uint16) (netrule.Code, bool) { return netrule.CodeNeedsApproval, false }
 	resp, body := w.get(w.client(2), "/", "Accept: application/json")
-	want := `{"verdict":"ask","code":"needs_approval","host":"api.test","port":443,"reason":"this target needs approval","reason_source":"dshproxy"}` + "\n"
+	want := `{"verdict":"ask","code":"needs_approval","host":"api.test","port":443,"reason":"api.test:443 needs approval","reason_source":"dshproxy","id":""}` + "\n"
 	if resp.StatusCode != 403 || resp.Header.Get("Content-Type") != "application/json" || body != want {
 		t.Errorf("got %d %v %s", resp.StatusCode, resp.Header, body)
 	}

@@ -59,6 +59,7 @@ func (r *Rules) compile(texts []text, v view) (*Snapshot, error) {
 		alone.DryRun = false // the verdict about the call takes it into account
 		connections := s.claudeConnections()
 		s.hosts = netrule.NewPolicy(alone, netrule.Layer{Name: string(ClaudeSettings), Rules: connections})
+		s.hostRules = len(connections)
 		s.refuseHosts(connections)
 	}
 	if slices.Contains(r.opts.Dialects, PiPermission) {

@@ -5,502 +5,282 @@ package live
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
-	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"dshproxy/netrule"
 	"dshproxy/rules"
 )
 
-const (
-	allowAll = "rules:\n  - match: {}\n    action: allow\n    reason: all\n"
-	denyX    = "  - match: { tools: [x] }\n    action: deny\n    reason: no x\n"
-	denyY    = "  - match: { tools: [y] }\n    action: deny\n    reason: no y\n"
-)
+// fill repeats a text up to a size in bytes.
+func fill(text string, size int) string { return strings.Repeat(text, max(1, size/len(text))) }
 
-// TestNarrowFallback: no file that nobody accepted takes the operator's fallback out of force.
-func TestNarrowFallback(t *testing.T) {
-	for name, text := range map[string]string{
-		"empty set": "rules: []\n", "nothing": "", "allows": allowAll, "allows the host": "rules:\n" + allowA,
-	} {
-		for _, before := range []bool{false, true} {
-			o := narrow(t, before)
-			o.Policy.Mode = netrule.AllowAll
-			o.FallbackPath = filepath.Join(t.TempDir(), "fallback.yaml")
-			write(t, o.FallbackPath, "rules:\n"+denyA+denyX)
-			file := filepath.Join(o.Workspace, DefaultRulesFile)
-			if !before {
-				write(t, file, text)
-			}
-			r := load(t, o)
-			if before {
-				write(t, file, text)
-				_, err := r.Reload()
-				must(t, err)
-			}
-			if got := verdicts(t, r, "a.test:443") + " " + tool(t, r, "x"); got != "deny deny" {
-				t.Errorf("%s, served %v: %s", name, before, got)
-			}
-			if before {
-				// An operator who allows a host has not accepted the file either.
-				if _, err := r.Allow(allowOf(t, "https://a.test")); err == nil || !strings.Contains(err.Error(), "run dshproxy trust first") {
-					t.Errorf("%s: allow: %v", name, err)
-				}
-			}
-			reviewed, err := r.Review()
-			must(t, err)
-			must(t, r.Accept(reviewed))
-			_, err = r.Reload()
-			must(t, err)
-			if got := tool(t, r, "x"); got == "deny" {
-				t.Errorf("%s, served %v: accepted, and the fallback still holds", name, before)
-			}
-		}
+// jsonCall is a call with one string argument.
+func jsonCall(tool, key, value string) rules.Call {
+	b, err := json.Marshal(map[string]string{key: value})
+	if err != nil {
+		panic(err)
+	}
+	return rules.Call{Tool: tool, Args: b, Workspace: "/ws"}
+}
+
+// hostileShell are pieces of shell text that cost a parser, or what comes behind it, more than their size.
+func hostileShell() map[string]string {
+	return map[string]string{
+		"words": "a ", "commands": "a\n", "semicolons": "a;", "pipes": "a|", "and lists": "a&&", "background": "a&", "substitutions": "$(a;b)",
+		"substituted words": "$(a) ", "backquotes": "`a`", "backquoted words": "`a` ", "subshells": "(a);", "blocks": "{ a;};", "parameters": "$a", "parameter words": "${a} ", "defaults": "${a:-b}",
+		"arithmetic": "$((1+1))", "arithmetic commands": "((a));", "quotes": `"a"`, "dollar quotes": `$'\x41'`, "quoted parameters": `"$a" `, "assignments": "a=b ", "assignment commands": "a=b;", "appends": "a+=b ",
+		"redirects": ">a ", "redirect commands": ">a;", "here-docs": "cat <<E\nE\n", "here-doc shells": "sh <<E\na;b\nE\n", "open here-docs": "cat <<E\n", "here-strings": "sh <<<a;", "processes": "<(a) ",
+		"shells": "sh -c a;", "quoted shells": "sh -c 'a;b';", "xargs": "xargs ", "xargs commands": "xargs a;", "env -S": "env -S a;", "env -S chain": "env -S ", "evals": "eval a;", "eval chain": "eval ",
+		"sudo": "sudo ", "sudo commands": "sudo -x a b;", "find": "find . -exec a ; ", "finds": `find -exec a \; -exec b \;;`, "traps": "trap a b;", "parallel": "parallel a b;", "cases": "case a in a) b;; esac;", "ifs": "if a;then b;fi;",
+		"loops": "for a in b;do c;done;", "functions": "a(){ b;};", "tests": "[[ a ]];", "negations": "! a;", "timed": "time a;", "coproc": "coproc a;", "declarations": "export a=b;", "declared words": "export ", "let": "let a=1;",
+		"braces": "{a,b} ", "brace products": "{a,b}{c,d}{e,f}{g,h} ", "brace words": "{a,b,c,d,e,f,g,h,i} ", "arrays": "a=(b);", "array words": "a=(b ", "globs": "*?[a] ", "extended globs": "@(a|b) ", "comments": "#\n", "continued": "a\\\n", "escapes": `\a`, "returns": "a\r",
+		"curl": "curl a.b;", "curl hosts": "curl a.b c.d ", "curl options": "curl -xa.b@c.d;", "ssh": "ssh a@b;", "git": "git clone a:b;", "scp": "scp a:b c.d:e ", "proxies": "a_proxy=b ", "URLs": "http://a ", "URLs glued": "http://a,", "hidden URLs": "http", "bracket URLs": "http://[", "opened": "(", "opened substitutions": "$(", "opened blocks": "{ ",
+		"opened quotes": `"'`, "opened arithmetic": "$((", "closed": ")", "connect-to": "curl --x=a:b:c:d:e:f:g:h:i:j;", "wget list": "wget x://a@b:c:d,e:f:g ", "options": "a -b --c=d ", "policy files": ".dshx/a ", "policy writes": ">.d?x/a ", "policy braces": "rm .d{x,y}/a;", "assign names": "a1=a2=", "numbers": "1>a ", "null": "\x00", "unicode": "é ", "ands": "a&&b||", "stages of lists": "{ a;b;c;}|", "su": "su -c a;", "watch": "watch a b;", "flock": "flock a b -c c;",
+		"long words": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ", "one word": "a", "paths": "a/", "path words": "./a ", "dotted": "../", "stars": "*", "cats": "cat a b;", "timeouts": "timeout 1 a;", "closing": "a) ", "keywords": "if ",
+		"globbed files": "cat *a*?[b]*/**/c;", "globbed words": "cat *a*?[b]*/**/c*d ", "deep globs": "*a*?[b]*/", "braced files": "cat {a,{b,c},d{e..f}}x;", "folders": "cd a;cat b;", "folder": "cd /a;cat b c;", "redirected files": "<a >b;", "options of files": "tee --a=b/c;", "wrapped": "sudo env a nice time nohup b;",
 	}
 }
 
-// TestManagedReloadsAlone: whatever becomes of the workspace's files, managed rules and the user's settings are taken, the
-// workspace's last good rules stay, and the failure is told.
-func TestManagedReloadsAlone(t *testing.T) {
-	spoil := map[string]func(t *testing.T, file string){
-		"broken":  func(t *testing.T, file string) { write(t, file, "rules: [") },
-		"deleted": func(t *testing.T, file string) { must(t, os.Remove(file)) },
-		"emptied": func(t *testing.T, file string) { write(t, file, "") },
-		"a pipe":  func(t *testing.T, file string) { must(t, os.Remove(file)); must(t, syscall.Mkfifo(file, 0o644)) },
-		"a link": func(t *testing.T, file string) {
-			must(t, os.Remove(file))
-			must(t, os.Symlink("/etc/passwd", file))
-		},
-		"too large": func(t *testing.T, file string) { write(t, file, "rules: [] #"+strings.Repeat("x", 1<<16)) },
+// hostileCalls are calls made to be dear, by name.
+func hostileCalls(size int) map[string]rules.Call {
+	out := map[string]rules.Call{}
+	for name, piece := range hostileShell() {
+		out["shell "+name] = jsonCall("bash", "command", fill(piece, size))
 	}
-	for name, spoiled := range spoil {
-		for _, narrowly := range []bool{false, true} {
-			o := narrow(t, true)
-			o.Narrow, o.Dialects, o.MaxBytes = narrowly, []Dialect{DSH, ClaudeSettings}, 1<<15
-			o.Places.ClaudeUser = t.TempDir()
-			managed, settings := filepath.Join(t.TempDir(), "m.yaml"), filepath.Join(o.Places.ClaudeUser, "settings.json")
-			write(t, managed, "rules: []\n")
-			write(t, settings, "{}")
-			o.Managed = []string{managed}
-			file := filepath.Join(o.Workspace, DefaultRulesFile)
-			write(t, file, "rules:\n"+allowA+denyX+toolX)
-			r := load(t, o)
-			spoiled(t, file)
-			write(t, managed, "rules:\n"+denyA)
-			changed, err := r.Reload()
-			if !changed || err == nil || !strings.Contains(err.Error(), file) || r.LastError() == "" {
-				t.Errorf("%s: Reload = %v, %v", name, changed, err)
-			}
-			if got := verdicts(t, r, "a.test:443") + " " + tool(t, r, "x"); got != "deny deny" {
-				t.Errorf("%s: %s", name, got)
-			}
-			write(t, settings, `{"permissions": {"deny": ["y"]}}`)
-			write(t, managed, "rules: [") // and one of theirs keeps none of the others
-			if changed, err = r.Reload(); !changed || !strings.Contains(err.Error(), managed) {
-				t.Errorf("%s: Reload = %v, %v", name, changed, err)
-			}
-			if got := verdicts(t, r, "a.test:443") + " " + tool(t, r, "x") + " " + tool(t, r, "y"); got != "deny deny deny" {
-				t.Errorf("%s: settings beside a broken file: %s", name, got)
-			}
-			if changed, err := r.Reload(); changed || err == nil {
-				t.Errorf("%s: again: %v, %v", name, changed, err)
-			}
-		}
+	nested := "rm x"
+	for range 6 {
+		nested = fill("su ", 180) + "-c " + strconv.Quote(nested)
 	}
-}
-
-// TestAcceptedDeletion: a file that is gone stays in force until somebody accepts that.
-func TestAcceptedDeletion(t *testing.T) {
-	o := narrow(t, true)
-	o.Policy.Mode = netrule.AllowAll
-	file := filepath.Join(o.Workspace, DefaultRulesFile)
-	write(t, file, "rules:\n"+denyA)
-	r := load(t, o)
-	must(t, os.Remove(file))
-	if _, err := r.Reload(); err == nil || verdicts(t, r, "a.test:443") != "deny" {
-		t.Errorf("a deletion counts by itself: %v", err)
+	out["nested su"] = jsonCall("bash", "command", nested)
+	nested = "rm x"
+	for range 12 {
+		nested = "sh -c " + strconv.Quote(nested)
 	}
-	other := o
-	other.AcceptAtStart = false
-	command := load(t, other)
-	if got := verdicts(t, command, "a.test:443"); got != "deny" {
-		t.Errorf("for a command: %s", got)
-	}
-	reviewed, err := command.Review()
-	must(t, err)
-	if len(reviewed.Changes) != 1 || reviewed.Changes[0].New != "" {
-		t.Errorf("%+v", reviewed.Changes)
-	}
-	must(t, command.Accept(reviewed))
-	if changed, err := r.Reload(); !changed || err != nil || verdicts(t, r, "a.test:443") != "allow" {
-		t.Errorf("accepted: %v, %v, %s", changed, err, verdicts(t, r, "a.test:443"))
-	}
-	write(t, file, "rules:\n"+denyA)
-	_, err = r.Reload()
-	must(t, err)
-	must(t, os.Remove(file)) // it was never accepted, so nobody has to accept that it is gone
-	if _, err = r.Reload(); err != nil || verdicts(t, r, "a.test:443") != "allow" {
-		t.Errorf("a file that nobody accepted: %v", err)
-	}
-}
-
-// TestNarrowSearchUp: files that nobody accepted do not shadow each other, in any dialect.
-func TestNarrowSearchUp(t *testing.T) {
-	o := narrow(t, false)
-	o.SearchUp, o.Policy.Mode = true, netrule.AllowAll
-	o.Baseline = rules.Baseline()
-	parent := o.Workspace
-	far, mid, near := filepath.Join(parent, DefaultRulesFile), filepath.Join(parent, "a", DefaultRulesFile), filepath.Join(parent, "a/b", DefaultRulesFile)
-	o.Workspace = filepath.Join(parent, "a/b")
-	write(t, far, "rules:\n"+denyX+denyA)
-	write(t, mid, "rules:\n"+denyY)
-	write(t, near, allowAll)
-	r := load(t, o)
-	if got := tool(t, r, "x") + " " + tool(t, r, "y") + " " + tool(t, r, "z") + " " + verdicts(t, r, "a.test:443"); got != "deny deny passthrough deny" {
-		t.Errorf("nothing accepted: %s", got)
-	}
-	v, err := r.Current().Judge(rules.Call{Tool: "x", Args: []byte("{}"), Workspace: "/w"}, true)
-	must(t, err)
-	if v.Rule.File != far || v.Rule.Index != 2 || v.Rule.Line != 2 {
-		t.Errorf("by %+v", v.Rule)
-	}
-	reviewed, err := r.Review()
-	must(t, err)
-	must(t, r.Accept(reviewed))
-	r = load(t, o)
-	if got := tool(t, r, "x") + " " + tool(t, r, "y"); got != "allow allow" {
-		t.Errorf("accepted, the nearest file does not come first: %s", got)
-	}
-	write(t, mid, "rules:\n"+denyY+denyB)
-	_, err = r.Reload()
-	must(t, err)
-	if got := tool(t, r, "x") + " " + tool(t, r, "y") + " " + verdicts(t, r, "b.test:443"); got != "allow deny deny" {
-		t.Errorf("one of three changed: %s", got)
-	}
-
-	o = narrow(t, false)
-	o.Dialects, o.Places.PiUser = []Dialect{PiPermission}, t.TempDir()
-	write(t, filepath.Join(o.Places.PiUser, "pi-permissions.jsonc"), `{"tools": {"*": "allow"}}`)
-	write(t, filepath.Join(o.Workspace, ".pi/agent/pi-permissions.jsonc"), `{"tools": {"x": "deny"}}`)
-	write(t, filepath.Join(o.Workspace, ".pi/extensions/pi-permission-system/config.json"), `{"permission": {"x": "allow"}}`)
-	if got := tool(t, load(t, o), "x"); got != "deny" {
-		t.Errorf("permission files: %s", got)
-	}
-}
-
-const denyB = "  - match: { network: { domains: [b.test] } }\n    action: deny\n    reason: no b\n"
-
-// TestNarrowNamedFiles: whoever names it, a file that the program may write is the workspace's.
-func TestNarrowNamedFiles(t *testing.T) {
-	const text, wide = "rules:\n" + toolX + denyY, "rules:\n" + toolX + "  - match: {}\n    action: allow\n    reason: all\n"
-	for name, make := range map[string]func(t *testing.T, o *Options) string{
-		"rulesFile": func(_ *testing.T, o *Options) string {
-			o.RulesFile = filepath.Join(o.Workspace, "conf/r.yaml")
-			return o.RulesFile
-		},
-		"fallbackPath": func(_ *testing.T, o *Options) string {
-			o.FallbackPath = filepath.Join(o.Workspace, "conf/f.yaml")
-			return o.FallbackPath
-		},
-		"a link to the workspace": func(t *testing.T, o *Options) string {
-			o.RulesFile = filepath.Join(t.TempDir(), "r.yaml")
-			must(t, os.Symlink(filepath.Join(o.Workspace, "conf/r.yaml"), o.RulesFile))
-			return filepath.Join(o.Workspace, "conf/r.yaml")
-		},
-		"a folder that is a link to the workspace": func(t *testing.T, o *Options) string {
-			dir := filepath.Join(t.TempDir(), "d")
-			must(t, os.Symlink(o.Workspace, dir))
-			o.FallbackPath = filepath.Join(dir, "conf/r.yaml")
-			return filepath.Join(o.Workspace, "conf/r.yaml")
-		},
-		"a way back out of a link": func(t *testing.T, o *Options) string {
-			must(t, os.Mkdir(filepath.Join(o.Workspace, "sub"), 0o755))
-			dir := filepath.Join(t.TempDir(), "d")
-			must(t, os.Symlink(filepath.Join(o.Workspace, "sub"), dir))
-			o.RulesFile = dir + "/../conf/r.yaml"
-			return filepath.Join(o.Workspace, "conf/r.yaml")
-		},
-		"the workspace is a link": func(t *testing.T, o *Options) string {
-			dir := filepath.Join(t.TempDir(), "d")
-			must(t, os.Symlink(o.Workspace, dir))
-			o.RulesFile = filepath.Join(o.Workspace, "conf/r.yaml")
-			o.Workspace = dir
-			return o.RulesFile
-		},
-	} {
-		o := narrow(t, true)
-		file := make(t, &o)
-		write(t, file, text)
-		r := load(t, o)
-		if got := tool(t, r, "x") + " " + tool(t, r, "y") + " " + tool(t, r, "z"); got != "allow deny passthrough" {
-			t.Errorf("%s: at the start: %s", name, got)
-		}
-		write(t, file, wide)
-		if changed, err := r.Reload(); !changed || err != nil {
-			t.Errorf("%s: %v, %v", name, changed, err)
-		}
-		if got := tool(t, r, "x") + " " + tool(t, r, "y") + " " + tool(t, r, "z"); got != "allow deny passthrough" {
-			t.Errorf("%s: after a change: %s", name, got)
-		}
-		reviewed, err := r.Review()
-		must(t, err)
-		must(t, r.Accept(reviewed))
-		_, err = r.Reload()
-		must(t, err)
-		if got := tool(t, r, "y"); got != "allow" {
-			t.Errorf("%s: accepted: %s", name, got)
-		}
-	}
-	o := narrow(t, true)
-	o.Managed = []string{filepath.Join(o.Workspace, "m.yaml")}
-	write(t, o.Managed[0], "rules: []\n")
-	if err := newRules(t, o).Load(); err == nil || !strings.Contains(err.Error(), "a managed file in the workspace") {
-		t.Errorf("managed: %v", err)
-	}
-	o.Narrow = false
-	load(t, o)
-	o = narrow(t, true)
-	o.Trust.Dir = filepath.Join(o.Workspace, ".state")
-	if _, err := New(o); err == nil || !strings.Contains(err.Error(), "in the workspace") {
-		t.Errorf("the record: %v", err)
-	}
-	// A user whose home is the workspace: the settings count, and are the program's to change.
-	o = narrow(t, true)
-	o.Dialects, o.Places.ClaudeUser = []Dialect{ClaudeSettings}, filepath.Join(o.Workspace, ".claude")
-	settings := filepath.Join(o.Workspace, ".claude/settings.json")
-	write(t, settings, `{"permissions": {"deny": ["x"]}}`)
-	r := load(t, o)
-	write(t, settings, `{"permissions": {"allow": ["x"]}}`)
-	_, err := r.Reload()
-	must(t, err)
-	if got := tool(t, r, "x"); got != "deny" {
-		t.Errorf("the user's settings in the workspace: %s", got)
-	}
-}
-
-// TestNarrowIgnoreBad: a start accepts no file that it drops, and keeps what was accepted of it.
-func TestNarrowIgnoreBad(t *testing.T) {
-	for name, text := range map[string]string{"syntax": "rules: [", "field": "ruels: []\n", "rule": "rules:\n- {action: deny}\n"} {
-		o := narrow(t, true)
-		o.IgnoreBad, o.Policy.Mode = true, netrule.AllowAll
-		file := filepath.Join(o.Workspace, DefaultRulesFile)
-		write(t, file, "rules:\n"+denyX+denyA)
-		load(t, o)
-		write(t, file, text)
-		r := load(t, o)
-		if got := tool(t, r, "x") + " " + verdicts(t, r, "a.test:443") + " " + verdicts(t, r, "b.test:443"); got != "deny deny deny" {
-			t.Errorf("%s: %s", name, got)
-		}
-		rec, _, err := o.Trust.load(o.Workspace)
-		must(t, err)
-		if len(rec.Files) != 1 || !strings.Contains(rec.Files[0].Text, "no x") {
-			t.Errorf("%s: the record is %+v", name, rec.Files)
-		}
-		if changed, err := r.Reload(); changed || err != nil {
-			t.Errorf("%s: Reload = %v, %v", name, changed, err)
-		}
-		write(t, file, allowAll)
-		_, err = r.Reload()
-		must(t, err)
-		if got := tool(t, r, "x") + " " + verdicts(t, r, "b.test:443"); got != "deny allow" {
-			t.Errorf("%s: mended: %s", name, got)
-		}
-		o.IgnoreBad = false
-		write(t, file, text)
-		if err := newRules(t, o).Load(); err == nil {
-			t.Errorf("%s: loads", name)
-		}
-		if again, _, err := o.Trust.load(o.Workspace); err != nil || fmt.Sprint(again.Files) != fmt.Sprint(rec.Files) {
-			t.Errorf("%s: a start that failed changed the record: %v", name, err)
-		}
-	}
-}
-
-// TestAcceptedTextIsMarked: lines of a text that is not on disk say so, for calls and connections and in each dialect.
-func TestAcceptedTextIsMarked(t *testing.T) {
-	o := narrow(t, true)
-	o.Dialects = Dialects()
-	write(t, filepath.Join(o.Workspace, DefaultRulesFile), "rules:\n"+denyA+denyX)
-	write(t, filepath.Join(o.Workspace, ".claude/settings.json"), `{"permissions": {"deny": ["y", "WebFetch(domain:b.test)"]}}`)
-	write(t, filepath.Join(o.Workspace, ".pi/agent/pi-permissions.jsonc"), `{"tools": {"*": "allow", "z": "deny"}}`)
-	r := load(t, o)
-	for _, mark := range []bool{false, true} {
-		if mark {
-			write(t, filepath.Join(o.Workspace, DefaultRulesFile), "# moved\nrules: []\n")
-			write(t, filepath.Join(o.Workspace, ".claude/settings.json"), "{}")
-			write(t, filepath.Join(o.Workspace, ".pi/agent/pi-permissions.jsonc"), `{"tools": {"*": "allow"}}`)
-			_, err := r.Reload()
-			must(t, err)
-		}
-		for _, name := range []string{"x", "y", "z"} {
-			v, err := r.Current().Judge(rules.Call{Tool: name, Args: []byte("{}"), Workspace: "/w"}, true)
-			must(t, err)
-			if strings.HasSuffix(v.Reason, acceptedMark) != mark || strings.HasSuffix(v.Rule.Reason, acceptedMark) != mark || v.Action != netrule.Deny {
-				t.Errorf("%s, changed %v: %q by %+v", name, mark, v.Reason, v.Rule)
-			}
-		}
-		for _, host := range []string{"a.test", "b.test"} {
-			d := r.Current().Policy.Decide(netrule.Query{Target: target(t, "https://"+host)})
-			if strings.HasSuffix(d.Rule.Reason, acceptedMark) != mark || d.Action != netrule.Deny {
-				t.Errorf("%s, changed %v: %+v", host, mark, d)
-			}
-		}
-	}
-}
-
-// TestNothingWidens edits a narrow workspace at random, as a program in it may, and accepts nothing: no verdict about a
-// call or a connection is ever wider than at the start.
-func TestNothingWidens(t *testing.T) {
-	const rounds, edits = 30, 12
-	for seed := range uint64(rounds) {
-		rnd := rand.New(rand.NewPCG(seed, 11))
-		pick := func(list ...string) string { return list[rnd.IntN(len(list))] }
-		o := narrow(t, true)
-		o.Dialects, o.SearchUp, o.IgnoreBad = Dialects(), true, rnd.IntN(2) == 0
-		o.Policy.Mode = netrule.Mode(rnd.IntN(3))
-		o.Baseline = rules.Baseline()
-		parent := o.Workspace
-		o.Workspace = filepath.Join(parent, "w")
-		must(t, os.Mkdir(o.Workspace, 0o755))
-		o.FallbackPath = pick("", filepath.Join(t.TempDir(), "f.yaml"), filepath.Join(o.Workspace, "f.yaml"))
-		if o.FallbackPath != "" {
-			write(t, o.FallbackPath, randomFile(rnd))
-		}
-		files := []string{
-			filepath.Join(o.Workspace, DefaultRulesFile), filepath.Join(parent, DefaultRulesFile), filepath.Join(o.Workspace, "f.yaml"),
-			filepath.Join(o.Workspace, ".claude/settings.json"), filepath.Join(o.Workspace, ".claude/settings.local.json"), filepath.Join(o.Workspace, ".pi/agent/pi-permissions.jsonc"),
-			filepath.Join(o.Workspace, ".pi/extensions/pi-permission-system/config.json"),
-		}
-		for _, f := range files {
-			if rnd.IntN(2) == 0 {
-				write(t, f, contentFor(rnd, f))
-			}
-		}
-		r := load(t, o)
-		start := widths(t, r)
-		for range edits {
-			f := pick(files...)
-			must(t, os.RemoveAll(f))
-			switch rnd.IntN(9) {
-			case 8: // half-written, or spoiled
-				text := []byte(contentFor(rnd, f))
-				text = text[:rnd.IntN(len(text)+1)]
-				for range rnd.IntN(4) {
-					if len(text) > 0 {
-						text[rnd.IntN(len(text))] = byte(rnd.IntN(256))
-					}
-				}
-				write(t, f, string(text))
-			case 0: // it is gone
-			case 1:
-				must(t, os.MkdirAll(f, 0o755))
-			case 2:
-				must(t, os.MkdirAll(filepath.Dir(f), 0o755))
-				must(t, os.Symlink(pick(files...), f))
-			case 3:
-				write(t, f, pick("", "{}", "rules: [", "~", "rules:\n", "\x00", "[]", "rules: []\n"))
-			default:
-				write(t, f, contentFor(rnd, f))
-			}
-			running := r
-			if _, err := r.Reload(); err == nil && rnd.IntN(3) == 0 {
-				// What another command sees.
-				other := o
-				other.AcceptAtStart = false
-				running = newRules(t, other)
-				if running.Load() != nil {
-					continue
-				}
-			}
-			for i, w := range widths(t, running) {
-				if w.width > start[i].width {
-					t.Fatalf("seed %d: after a change of %s, %s is wider: %d, before %d", seed, f, w.what, w.width, start[i].width)
-				}
-			}
-		}
-	}
-}
-
-type width struct {
-	what  string
-	width int
-}
-
-// widths gives how wide verdicts are: deny, ask, nothing said, allow.
-func widths(t *testing.T, r *Rules) []width {
-	t.Helper()
-	var out []width
-	s := r.Current()
-	for _, authority := range []string{"a.test:443", "b.test:443", "x.a.test:80", "10.0.0.1:443", "localhost:8080", "c.test:22"} {
-		parsed, err := netrule.ParseConnect(authority)
-		must(t, err)
-		q := netrule.Query{Target: parsed}
-		out = append(out, width{authority, int(s.Policy.Decide(q).Action)})
-		for _, addrs := range [][]netip.Addr{netrule.LocalhostAddrs(), {netip.MustParseAddr("1.1.1.1")}} {
-			d := s.Policy.DecideAddrs(q, addrs, nil)
-			out = append(out, width{fmt.Sprint(authority, addrs), int(d.Action)})
-			for i := range addrs {
-				kept := 0
-				if d.Action == netrule.Allow && i < len(d.Addrs) && d.Addrs[i].Kept {
-					kept = 1
-				}
-				out = append(out, width{fmt.Sprint(authority, " dials ", addrs[i]), kept})
-			}
-		}
-	}
-	for _, c := range [][2]string{
-		{"x", "{}"},
-		{"y", "{}"},
-		{"bash", `{"command": "rm x"}`},
-		{"bash", `{"command": "git push; ls"}`},
-		{"bash", `{"command": "curl https://a.test/"}`},
-		{"read", `{"path": ".env"}`},
-		{"edit", `{"path": "src/a"}`},
-		{"web_fetch", `{"url": "https://a.test/"}`},
-		{"web_fetch", `{"url": "https://b.test/"}`},
-		{"web_search", `{"query": "a"}`},
-		{"bash", `{"command": "mkfs /dev/x"}`},
-	} {
-		v, err := s.Judge(rules.Call{Tool: c[0], Args: json.RawMessage(c[1]), Workspace: "/w"}, true)
-		must(t, err)
-		out = append(out, width{c[0] + c[1], v.strictness()})
-	}
+	out["nested sh"] = jsonCall("bash", "command", nested)
+	out["nested evals"] = jsonCall("bash", "command", fill(fill("eval ", 350)+"a;", size))
 	return out
 }
 
-// contentFor makes a file that loads, of the language of its place.
-func contentFor(r *rand.Rand, path string) string {
-	action := func() string { return []string{"allow", "deny", "ask"}[r.IntN(3)] }
-	switch filepath.Base(path) {
-	case "settings.json", "settings.local.json":
-		list := func() string {
-			all := []string{`"Bash"`, `"Bash(rm *)"`, `"Bash(git *)"`, `"Bash(ls)"`, `"x"`, `"y"`, `"Read(.env)"`, `"Edit(src/**)"`, `"WebFetch(domain:a.test)"`, `"WebFetch"`}
-			r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-			return strings.Join(all[:r.IntN(4)], ",")
+// hostileJSON are calls that are dear to read, or name very much.
+func hostileJSON() map[string]rules.Call {
+	call := func(tool, args string) rules.Call {
+		return rules.Call{Tool: tool, Args: []byte(args), Workspace: "/ws"}
+	}
+	list := func(item string, n int) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
+	numbered := func(format string, n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, format, i)
 		}
-		return fmt.Sprintf(`{"permissions": {"allow": [%s], "ask": [%s], "deny": [%s]}, "sandbox": {"network": {"allowedDomains": [%s], "strictAllowlist": %v}}}`,
-			list(), list(), list(), []string{"", `"*"`, `"a.test"`, `"*.a.test","b.test:443"`}[r.IntN(4)], r.IntN(3) == 0)
-	case "pi-permissions.jsonc":
-		return fmt.Sprintf(`{"defaultPolicy": {"tools": %q}, "tools": {"x": %q, "read": %q}, "bash": {"*": %q, "rm *": %q}}`, action(), action(), action(), action(), action())
-	case "config.json":
-		return fmt.Sprintf(`{"permission": {"*": %q, "y": %q, "bash": {"*": %q, "git *": %q}, "path": {"*.env": %q}}}`, action(), action(), action(), action(), action())
-	default:
-		return randomFile(r)
+		return strings.TrimSuffix(b.String(), ",")
+	}
+	return map[string]rules.Call{
+		"1 MiB command":      jsonCall("bash", "command", fill("a ", 1<<20)),
+		"1 MiB content":      jsonCall("write", "content", fill("a line\n", 1<<20)),
+		"1 MiB patch":        jsonCall("apply_patch", "input", fill("+++ a/b/c/d\n", 1<<20)),
+		"1 MiB param":        jsonCall("x", "x", fill("a", 1<<20)),
+		"1 MiB path":         jsonCall("write", "path", fill("a/", 1<<20)),
+		"1 MiB dots":         jsonCall("write", "path", fill("../", 1<<20)),
+		"1 MiB url":          jsonCall("web_fetch", "url", "http://a/"+fill("a", 1<<20)),
+		"1 MiB host":         jsonCall("web_fetch", "url", "http://"+fill("a.", 1<<20)),
+		"16 MiB string":      jsonCall("x", "x", fill("a", 15<<20)),
+		"16 MiB escapes":     call("x", `{"x":"`+fill(`\u0041`, 15<<20)+`"}`),
+		"16 MiB list":        call("x", `{"x":[`+fill("1,", 15<<20)+`1]}`),
+		"16 MiB objects":     call("x", `{"x":[`+fill(`{"a":1},`, 15<<20)+`1]}`),
+		"16 MiB keys":        call("x", `{`+numbered(`"url%d":"a",`, 1_000_000)+`}`),
+		"16 MiB blanks":      call("x", `{`+fill(" ", 15<<20)+`}`),
+		"16 MiB depth":       call("x", fill("[", 15<<20)),
+		"2 MiB string":       jsonCall("x", "x", fill("a", 2<<20-64)),
+		"2 MiB escapes":      call("x", `{"x":"`+fill(`\u0041`, 2<<20-64)+`"}`),
+		"2 MiB list":         call("x", `{"x":[`+fill("1,", 2<<20-64)+`1]}`),
+		"2 MiB objects":      call("x", `{"x":[`+fill(`{"a":1},`, 2<<20-64)+`1]}`),
+		"2 MiB keys":         call("x", `{`+numbered(`"url%d":"a",`, 300_000)+`}`),
+		"2 MiB blanks":       call("x", `{`+fill(" ", 2<<20-64)+`}`),
+		"2 MiB depth":        call("x", fill("[", 2<<20-64)),
+		"depth 10,000":       call("x", strings.Repeat(`{"command":`, 9_900)+"1"+strings.Repeat("}", 9_900)),
+		"2 MiB key":          call("x", `{"`+fill("a", 2<<20-64)+`":1}`),
+		"2 MiB escaped keys": call("x", `{"x":[`+fill(`{"\u0041":1},`, 2<<20-64)+`1]}`),
+		"2 MiB strings":      call("x", `{"x":[`+list(`"`+fill("a", 60)+`"`, 65_000)+`]}`),
+		"2 MiB numbers":      call("x", `{"x":[`+list(fill("1234567890", 60), 65_000)+`]}`),
+		"2 MiB number":       call("x", `{"x":`+fill("1234567890", 2<<20-64)+`}`),
+		"same keys":          call("x", `{`+list(`"x":1`, 65_000)+`}`),
+		"long tool":          jsonCall(fill("a", 1<<20), "x", "y"),
+		"long agent":         {Tool: "x", Args: []byte("{}"), Agents: []string{fill("a", 1<<20)}, Workspace: "/ws"},
+		"long cwd":           {Tool: "write", Args: []byte(`{"path":["a","b"]}`), Cwd: fill("/a", 1<<20), Workspace: "/ws"},
+		"mcp":                call("mcp", `{"server":"`+fill("a", 1<<20)+`","tool":"`+fill("a", 1<<20)+`"}`),
+		"skill":              jsonCall("skill", "name", fill("a", 1<<20)),
+		"URLs":               call("web_fetch", `{"url":[`+numbered(`"http://a%d.test/",`, 60_000)+`]}`),
+		"5,000 URLs":         call("web_fetch", `{"url":[`+numbered(`"http://a%d.test/",`, 5_000)+`]}`),
+		"same URLs":          call("web_fetch", `{"url":[`+list(`"http://a.test/"`, 60_000)+`]}`),
+		"bad URLs":           call("web_fetch", `{"url":[`+list(`"http://[::1/"`, 60_000)+`]}`),
+		"remotes":            call("x", `{"remote":[`+numbered(`"ssh://git@h%d.test/x",`, 60_000)+`]}`),
+		"unicode hosts":      call("x", `{"url":[`+numbered(`"http://é%d.test/",`, 60_000)+`]}`),
+		"url keys":           call("x", `{"a":[`+numbered(`{"url":"http://a%d.test"},`, 30_000)+`]}`),
+		"paths":              call("write", `{"paths":[`+numbered(`"a/b/c/%d",`, 60_000)+`]}`),
+		"climbing paths":     call("write", `{"paths":[`+list(`"`+fill("../", 200)+`a"`, 1_000)+`]}`),
+		"deep paths":         call("write", `{"paths":[`+numbered(`"`+fill("a/", 2000)+`%d",`, 400)+`]}`),
+		"path keys":          call("x", `{"a":[`+list(`{"path":"a/b"}`, 30_000)+`]}`),
+		"commands":           call("bash", `{"a":[`+numbered(`{"command":"a%d b"},`, 30_000)+`]}`),
+		"some commands":      call("bash", `{"a":[`+numbered(`{"command":"a%d b"},`, 8_000)+`]}`),
+		"split commands":     call("bash", `{"command":[`+list(`"sudo"`, 60_000)+`]}`),
+		"params":             call("x", `{"x":[`+numbered(`"aaaaaaa%d",`, 60_000)+`]}`),
+		"param of commands":  call("x", `{"x":[`+list(`"`+fill("a", 250)+`"`, 4_000)+`]}`),
 	}
 }
 
-// randomFile makes a rule file for connections and calls.
-func randomFile(r *rand.Rand) string {
-	var b strings.Builder
-	b.WriteString(randomRules(r))
-	for range r.IntN(5) {
-		match := []string{"", "tools: [x]", "tools: [y]", "tools: [bash], argv: { command: rm }", "tools: [bash]", "paths: [.env]", "tools: [web_fetch]"}[r.IntN(7)]
-		fmt.Fprintf(&b, "  - match: { %s }\n    action: %s\n    reason: t\n", match, []string{"allow", "deny", "ask"}[r.IntN(3)])
+// hostileSnapshot holds rules of every kind and dialect, n of each, which are dear to match.
+func hostileSnapshot(tb testing.TB, n int) *Snapshot {
+	return snapshotOf(tb, n, []string{
+		"{ argv: { command: [c%d, 'x*%d*'], anyArg: ['--x*%d*', -rf] } }", "{ argv: { args: ['*a*a%d', '!*z*'] } }", "{ argv: { pipeline: ['*a*|b%d'] } }",
+		"{ network: { domains: ['*a*%d.test', h%d.test] } }", "{ paths: ['**/a*/%d', 'src/**'] }", "{ params: { x: ['*a*b%d'] } }",
+	}, []string{"Bash(*a *a*%d)", "Bash(c%d *)", "Read(**/a*/%d)", "Edit(src%d/**)", "WebFetch(domain:*a%d.test)", "x(x:*a*b%d)"}, "*a *a*%d")
+}
+
+// snapshotOf makes n rules of each dialect; %d in a pattern becomes the rule's number.
+func snapshotOf(tb testing.TB, n int, matches, tools []string, pattern string) *Snapshot {
+	tb.Helper()
+	var own strings.Builder
+	var pi []string
+	var lists [3][]string
+	actions := []string{"deny", "ask", "allow"}
+	for i := range n {
+		numbered := func(patterns ...string) string {
+			return strings.ReplaceAll(patterns[i/3%len(patterns)], "%d", strconv.Itoa(i))
+		}
+		fmt.Fprintf(&own, "- match: %s\n  action: %s\n  reason: r\n", numbered(matches...), actions[i%3])
+		lists[i%3] = append(lists[i%3], strconv.Quote(numbered(tools...)))
+		pi = append(pi, fmt.Sprintf("%q: %q", numbered(pattern), actions[i%3]))
 	}
-	return b.String()
+	surface := "{" + strings.Join(pi, ", ") + "}"
+	dir := tb.TempDir()
+	write(tb, filepath.Join(dir, ".dsh/rules.yaml"), "rules:\n"+own.String())
+	write(tb, filepath.Join(dir, ".claude/settings.json"), fmt.Sprintf(`{"permissions": {"deny": [%s], "ask": [%s], "allow": [%s]}}`,
+		strings.Join(lists[0], ","), strings.Join(lists[1], ","), strings.Join(lists[2], ",")))
+	write(tb, filepath.Join(dir, ".pi/extensions/pi-permission-system/config.json"),
+		fmt.Sprintf(`{"permission": {"path": %s, "external_directory": %s, "bash": %s}}`, surface, surface, surface))
+	r := newRules(tb, Options{Workspace: dir, Dialects: Dialects(), Baseline: rules.Baseline()})
+	must(tb, r.Load())
+	return r.Current()
+}
+
+// cpu is the processor time of this program so far.
+func cpu(tb testing.TB) time.Duration {
+	tb.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestHostileCallsEnd: what was made to be dear is refused or judged, and soon. The bound is far above what a calm machine
+// needs, for the race detector; the benchmark has the numbers.
+func TestHostileCallsEnd(t *testing.T) {
+	s := hostileSnapshot(t, 256)
+	calls := hostileCalls(128<<10 - 64)
+	for name, c := range hostileJSON() {
+		calls[name] = c
+	}
+	for _, name := range []string{
+		"1 MiB path", "1 MiB dots", "1 MiB param", "16 MiB string", "2 MiB escapes", "2 MiB numbers", "same keys", "depth 10,000", "paths", "URLs", "unicode hosts",
+		"shell pipes", "shell extended globs", "shell path words", "shell keywords", "shell env -S chain", "shell eval chain", "nested su", "nested evals",
+	} {
+		c, ok := calls[name]
+		if !ok {
+			t.Fatalf("no call %q", name)
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		start := cpu(t)
+		v, err := s.Judge(c, true)
+		took := cpu(t) - start
+		runtime.ReadMemStats(&after)
+		if err != nil || v.Action == netrule.Allow && !v.Passthrough {
+			t.Errorf("%s: %v, %v", name, v.Action, err)
+		}
+		if most := 2 * time.Second; took > most {
+			t.Errorf("%s took %v", name, took)
+		}
+		if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 200<<20 {
+			t.Errorf("%s allocated %d MiB", name, allocated>>20)
+		}
+	}
+}
+
+// TestOrdinaryCallsAreJudged whole, with as many rules as a file may hold, and with those of every dialect.
+func TestOrdinaryCallsAreJudged(t *testing.T) {
+	s := ordinarySnapshot(t, 256)
+	for name, c := range ordinaryCalls(t) {
+		if v, err := s.Judge(c, true); err != nil || v.Code != netrule.CodeNeedsApproval {
+			t.Errorf("%s: %v %v %q, %v", name, v.Action, v.Code, v.Reason, err)
+		}
+	}
+}
+
+// ordinarySnapshot holds rules of every kind and dialect, n of each, of which none is about ordinary calls.
+func ordinarySnapshot(tb testing.TB, n int) *Snapshot {
+	return snapshotOf(tb, n, []string{
+		"{ tools: [bash], argv: { command: [tool%d], anyArg: ['--force*', -rf] } }", "{ tools: [bash], argv: { command: [git], args: [push, 'branch%d'] } }",
+		"{ network: { domains: [host%d.test, '*.h%d.test'] } }", "{ paths: ['secrets%d/**'] }", "{ params: { command: '*secret%d*' } }", "{ argv: { pipeline: ['curl|tool%d'] } }",
+	}, []string{"Bash(tool%d *)", "Bash(git push * branch%d)", "Read(secrets%d/**)", "WebFetch(domain:host%d.test)"}, "tool%d *")
+}
+
+func ordinaryCalls(tb testing.TB) map[string]rules.Call {
+	tb.Helper()
+	const size = 32 << 10
+	text, err := os.ReadFile("judge.go")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	source := strings.ReplaceAll(fill(string(text), 2*size)[:size-200], "'", "`")
+	script := "if [ -f \"$HOME/src/$name.go\" ]; then\n  go test -race ./a/... | tee out.txt | grep -v 'no test files' || exit 1\n" +
+		"  git -C /a/b add -A && git commit -m \"a message that says why\"\nfi\ncurl -fsSL https://a.test/b | tar xz -C /tmp/x\n"
+	return map[string]rules.Call{
+		"short":         jsonCall("bash", "command", "go test ./... && git commit -m x"),
+		"here-document": jsonCall("bash", "command", "cat > x.go <<'EOF'\n"+source+"\nEOF\ngo build ./..."),
+		"script":        jsonCall("bash", "command", fill(script, size)),
+		"quoted":        jsonCall("bash", "command", "python3 -c '"+source+"'"),
+		"list of files": jsonCall("bash", "command", "gofmt -l "+fill("a/package/some_file.go ", size-20)),
+		"1 MiB content": jsonCall("write", "content", fill(string(text), 1<<20)),
+	}
+}
+
+// BenchmarkOrdinary are the calls that must be judged whole, for comparison with hostile ones.
+func BenchmarkOrdinary(b *testing.B) {
+	s := ordinarySnapshot(b, 256)
+	for name, c := range ordinaryCalls(b) {
+		b.Run(name, func(b *testing.B) { benchmark(b, s, c) })
+	}
+}
+
+// BenchmarkHostile gives the processor time of one call that was made to be dear, for each that was thought of.
+func BenchmarkHostile(b *testing.B) {
+	s := hostileSnapshot(b, 256)
+	for _, size := range []int{32 << 10, 128<<10 - 64} {
+		for name, c := range hostileCalls(size) {
+			b.Run(fmt.Sprintf("%s %d KiB", name, (size+64)>>10), func(b *testing.B) { benchmark(b, s, c) })
+		}
+	}
+	for name, c := range hostileJSON() {
+		b.Run(name, func(b *testing.B) { benchmark(b, s, c) })
+	}
+}
+
+func benchmark(b *testing.B, s *Snapshot, c rules.Call) {
+	b.Helper()
+	b.ReportAllocs()
+	start := cpu(b)
+	for b.Loop() {
+		if _, err := s.Judge(c, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64((cpu(b)-start).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 }

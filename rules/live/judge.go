@@ -1,7 +1,6 @@
 package live
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 
@@ -79,14 +78,18 @@ func (s *Snapshot) CallLayers() []CallLayer {
 // call of a web tool to one URL that no rule of its own decides is judged as the connection that it makes, with the same
 // verdict, code and rule as at the proxy. An error means that the arguments are no JSON; the caller must refuse the call.
 func (s *Snapshot) Judge(c rules.Call, selfProtect bool) (Verdict, error) {
-	v, err := s.judge(c, selfProtect)
+	p, err := rules.Prepare(c)
+	var v Verdict
+	if err == nil {
+		v, err = s.judge(c, p, selfProtect)
+	}
 	if s.Pending != nil && err == nil {
 		var now Verdict
-		if now, err = s.Pending.judge(c, selfProtect); now.strictness() < v.strictness() {
+		if now, err = s.Pending.judge(c, p, selfProtect); now.strictness() < v.strictness() {
 			v = now
 		}
 	}
-	if errors.Is(err, rules.ErrTooMuch) || errors.Is(err, toolspec.ErrTooMuch) {
+	if errors.Is(err, rules.ErrTooMuch) {
 		return Verdict{Code: netrule.CodeBadRequest, Reason: err.Error()}, nil // denied, as any call that slips out of sight
 	}
 	return v, err
@@ -110,11 +113,7 @@ func (v *Verdict) strictness() int {
 	}
 }
 
-func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
-	p, err := rules.Prepare(c)
-	if err != nil {
-		return Verdict{}, err
-	}
+func (s *Snapshot) judge(c rules.Call, p *rules.Prepared, selfProtect bool) (Verdict, error) {
 	if selfProtect {
 		reason, err := p.Floor()
 		if err != nil {
@@ -145,11 +144,7 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			v.Network, connects = m.Rule.Match.Network != nil, m.Rule.DecidesConnections(c.Host)
 		}
 	}
-	m, err := s.claudeVerdict(&c)
-	if err != nil {
-		return Verdict{}, err
-	}
-	if m.Matched {
+	if m := s.claudeVerdict(&c, p); m.Matched {
 		m.Ref = s.mark(m.Ref)
 		m.Ref.Layer = string(ClaudeSettings)
 		if v.take(m.Action, m.Ref) {
@@ -166,8 +161,11 @@ func (s *Snapshot) judge(c rules.Call, selfProtect bool) (Verdict, error) {
 			enforced = true
 		}
 	}
-	if s.takePi(&v, &c) {
+	if s.takePi(&v, &c, p) {
 		enforced = false
+	}
+	if err := p.Err(); err != nil {
+		return Verdict{}, err
 	}
 	if s.Policy.Options().DryRun && !enforced && !v.Passthrough && v.Action != netrule.Allow {
 		v.Would, v.WouldCode, v.Code, v.Passthrough = v.Action, v.Code, netrule.CodeDryRun, true
@@ -185,11 +183,11 @@ func (v *Verdict) take(action netrule.Action, ref netrule.RuleRef) bool {
 }
 
 // claudeVerdict asks the settings of the client about a call.
-func (s *Snapshot) claudeVerdict(c *rules.Call) (toolspec.Verdict, error) {
+func (s *Snapshot) claudeVerdict(c *rules.Call, p *rules.Prepared) toolspec.Verdict {
 	if s.Claude == nil {
-		return toolspec.Verdict{}, nil
+		return toolspec.Verdict{}
 	}
-	return s.Claude.Decide(toolspec.Call{Tool: c.ClientTool(), Input: input(c)}, toolspec.Scope{Cwd: cwdOf(c), Workspace: c.Workspace, Home: s.home})
+	return s.Claude.Decide(toolspec.Call{Tool: c.ClientTool(), Input: p.Input(), Script: p.Script(), Work: p.Work()}, toolspec.Scope{Cwd: cwdOf(c), Workspace: c.Workspace, Home: s.home})
 }
 
 // takeHosts combines what the settings refuse of the hosts that a shell command names, as they do at the proxy. What they
@@ -209,6 +207,9 @@ func (s *Snapshot) takeHosts(v *Verdict, c *rules.Call, p *rules.Prepared) error
 		return nil
 	}
 	for _, t := range p.Targets() {
+		if !p.Work().Spend((50 + 3*len(t.Host)) * s.hostRules) {
+			return rules.ErrTooMuch
+		}
 		d := s.hosts.Decide(netrule.Query{Target: t, Agents: c.Agents})
 		if d.Matched() && d.Action != netrule.Allow && v.take(d.Action, d.Rule) {
 			v.Network = true
@@ -218,11 +219,11 @@ func (s *Snapshot) takeHosts(v *Verdict, c *rules.Call, p *rules.Prepared) error
 }
 
 // takePi combines what the permission files say, which always say something.
-func (s *Snapshot) takePi(v *Verdict, c *rules.Call) bool {
+func (s *Snapshot) takePi(v *Verdict, c *rules.Call, p *rules.Prepared) bool {
 	if s.Pi == nil || v.Code == netrule.CodeDryRun {
 		return false
 	}
-	call := surface.Call{Tool: c.Tool, Args: input(c), Cwd: cwdOf(c), Home: s.home}
+	call := surface.Call{Tool: c.Tool, Args: p.Input(), Cwd: cwdOf(c), Home: s.home, Script: p.Script(), Work: p.Work()}
 	action, ref := s.Pi.Decide(call)
 	for _, one := range s.piApart {
 		if a, other := one.Decide(call); a < action {
@@ -236,15 +237,6 @@ func (s *Snapshot) takePi(v *Verdict, c *rules.Call) bool {
 		ref.Layer = string(PiPermission)
 	}
 	return v.take(action, ref)
-}
-
-// input decodes arguments that Prepare has found to be JSON; what is no object has none.
-func input(c *rules.Call) map[string]any {
-	var out map[string]any
-	if json.Unmarshal(c.Args, &out) != nil {
-		return nil
-	}
-	return out
 }
 
 // cwdOf is the folder that relative paths of a call start from.

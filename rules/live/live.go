@@ -87,6 +87,7 @@ type Snapshot struct {
 	// hosts is what Claude says about connections, alone; refusals are its denials and questions by host, as rules that
 	// find hosts in shell text, and refusalRefs their places.
 	hosts       *netrule.Policy
+	hostRules   int // in hosts
 	refusals    []rules.Rule
 	refusalRefs []netrule.RuleRef
 	Pi          *surface.Set

@@ -26,7 +26,7 @@ func denies(reasons ...string) string {
 }
 
 // write puts a file in place by a rename, as editors do, so that no reader sees half of it.
-func write(t *testing.T, path, text string) {
+func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
@@ -48,14 +48,14 @@ func read(t *testing.T, path string) string {
 	return string(b)
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func newRules(t *testing.T, opts Options) *Rules {
+func newRules(t testing.TB, opts Options) *Rules {
 	t.Helper()
 	r, err := New(opts)
 	must(t, err)

@@ -7,6 +7,7 @@ import (
 
 	"dshproxy/netrule"
 	"dshproxy/rules/toolspec"
+	"dshproxy/rules/work"
 )
 
 // Set are the permission files that hold for a workspace, merged.
@@ -46,6 +47,10 @@ type Call struct {
 	Args map[string]any
 	// Cwd is the folder that relative paths start from, absolute; Home is that of "~".
 	Cwd, Home string
+	// Script is the command, if it has been read; nil reads it when it is needed.
+	Script *toolspec.Script
+	// Work bounds what the verdict may cost; nil is a budget of its own.
+	Work *work.Budget
 }
 
 func (c *Call) text(keys ...string) string {
@@ -58,17 +63,29 @@ func (c *Call) text(keys ...string) string {
 }
 
 // Decide gives the strictest verdict over the surfaces that a call touches: its paths, the folder it leaves, its tool or
-// its commands. The reference is empty when the default, ask, decided.
+// its commands. The reference is empty when the default, ask, decided. When the work is used up before all is looked at,
+// the call is denied.
 func (s *Set) Decide(c Call) (netrule.Action, netrule.RuleRef) {
-	w := worst{set: s, home: c.Home}
+	if c.Work == nil {
+		c.Work = work.New(work.PerCall)
+	}
+	w := worst{set: s, home: c.Home, work: c.Work, about: map[string]relevant{}, asked: map[string]bool{}}
+	w.call(&c)
+	if w.work.Over() {
+		return netrule.Deny, netrule.RuleRef{Reason: "the call is too long to be judged"}
+	}
+	return w.action, w.ref
+}
+
+func (w *worst) call(c *Call) {
 	for _, p := range c.paths() {
 		w.path(p, c.Cwd)
 	}
 	switch c.Tool {
 	case "bash":
-		w.command(c.text("command"), c.Cwd)
+		w.command(c)
 	case "mcp":
-		w.ask("mcp", mcpNames(&c))
+		w.ask("mcp", mcpNames(c))
 	case "skill":
 		w.ask("skill", []string{c.text("name", "skill")})
 	default:
@@ -78,7 +95,6 @@ func (s *Set) Decide(c Call) (netrule.Action, netrule.RuleRef) {
 		}
 		w.ask(c.Tool, []string{"*"})
 	}
-	return w.action, w.ref
 }
 
 // worst keeps the strictest verdict so far.
@@ -88,11 +104,16 @@ type worst struct {
 	action netrule.Action
 	ref    netrule.RuleRef
 	any    bool
-	work   int
+
+	work  *work.Budget
+	about map[string]relevant // by surface
+
+	counted, paths bool            // whether it is known that there are rules for all paths, and whether there are
+	asked          map[string]bool // by surface and names: a question that is asked again has the same answer
 }
 
-// maxWork bounds what one call may cost, in comparisons of a rule with a byte. A call beyond it is denied.
-const maxWork = 1 << 27
+// relevant are the rules about one surface.
+type relevant struct{ rules, trusted []placedRule }
 
 func (w *worst) take(action netrule.Action, ref netrule.RuleRef) {
 	if !w.any || action < w.action {
@@ -100,30 +121,28 @@ func (w *worst) take(action netrule.Action, ref netrule.RuleRef) {
 	}
 }
 
-// spend counts work, and denies what is too much.
-func (w *worst) spend(names []string) bool {
-	bytes := 50
-	for _, n := range names {
-		bytes += len(n)
+// first reports whether a question, of whatever kind, is new, and whether there is work left to answer it.
+func (w *worst) first(kind string, names []string) bool {
+	question := kind + "\x00" + strings.Join(names, "\x00")
+	if !w.work.Spend(200+3*len(question)) || w.asked[question] {
+		return false
 	}
-	w.work += bytes * (len(w.set.rules) + len(w.set.trusted))
-	if w.work > maxWork {
-		w.take(netrule.Deny, netrule.RuleRef{})
-	}
-	return w.work <= maxWork
+	w.asked[question] = true
+	return true
 }
 
 // ask evaluates one surface for a value that goes by several names. What the trusted files alone deny stays denied.
 func (w *worst) ask(surface string, names []string) {
-	if !w.spend(names) {
+	if !w.first("ask\x00"+surface, names) {
 		return
 	}
-	r := winner(w.set.rules, surface, names, w.home)
-	if r == nil {
-		r = &placedRule{Rule: Rule{Action: netrule.Ask}}
+	about := w.rulesAbout(surface)
+	action, ref := netrule.Ask, netrule.RuleRef{}
+	if r := w.winner(about.rules, names); r != nil {
+		action, ref = r.Action, r.ref
 	}
-	w.take(r.Action, r.ref)
-	if r := winner(w.set.trusted, surface, names, w.home); r != nil && r.Action == netrule.Deny {
+	w.take(action, ref)
+	if r := w.winner(about.trusted, names); r != nil && r.Action == netrule.Deny {
 		w.take(r.Action, r.ref)
 	}
 }
@@ -131,32 +150,65 @@ func (w *worst) ask(surface string, names []string) {
 // askAbout evaluates another reading of what was evaluated already: only a deny or ask rule that is about it counts, and
 // no rule for everything.
 func (w *worst) askAbout(surface string, names []string) {
-	if !w.spend(names) {
+	if !w.first("about\x00"+surface, names) {
 		return
 	}
-	for _, rules := range [][]placedRule{w.set.rules, w.set.trusted} {
-		if r := winner(rules, surface, names, w.home); r != nil && r.Action != netrule.Allow && r.Surface != "*" && r.Pattern != "*" {
+	about := w.rulesAbout(surface)
+	for _, rules := range [][]placedRule{about.rules, about.trusted} {
+		if r := w.winner(rules, names); r != nil && r.Action != netrule.Allow && r.Surface != "*" && r.Pattern != "*" {
 			w.take(r.Action, r.ref)
 		}
 	}
 }
 
-// winner gives the last rule that matches the surface and any of the names, or nil.
-func winner(rules []placedRule, surface string, names []string, home string) *placedRule {
-	o := Options{Home: home}
-	for i := len(rules) - 1; i >= 0; i-- {
+// rulesAbout picks the rules whose surface matches.
+func (w *worst) rulesAbout(surface string) relevant {
+	r, known := w.about[surface]
+	if known {
+		return r
+	}
+	o := Options{Home: w.home, work: w.work}
+	pick := func(rules []placedRule) (out []placedRule) {
+		for _, r := range rules {
+			if w.work.Spend(20) && o.match(r.Surface, surface) {
+				out = append(out, r)
+			}
+		}
+		return out
+	}
+	r = relevant{pick(w.set.rules), pick(w.set.trusted)}
+	w.about[surface] = r
+	return r
+}
+
+// winner gives the last rule that matches any of the names, or nil.
+func (w *worst) winner(rules []placedRule, names []string) *placedRule {
+	o := Options{Home: w.home, work: w.work}
+	for i := len(rules) - 1; i >= 0 && w.work.Spend(10); i-- {
 		r := &rules[i]
-		if o.match(r.Surface, surface) && slices.ContainsFunc(names, func(n string) bool { return o.match(r.Pattern, n) }) {
+		if slices.ContainsFunc(names, func(n string) bool { return o.match(r.Pattern, n) }) {
 			return r
 		}
 	}
 	return nil
 }
 
+// hasPaths reports whether any rule is about all paths.
+func (w *worst) hasPaths() bool {
+	if !w.counted {
+		w.counted = true
+		w.paths = slices.ContainsFunc(w.set.rules, func(r placedRule) bool { return r.Surface == "path" })
+	}
+	return w.paths
+}
+
 // path evaluates a path on the surface for all of them, when there are rules for it, and the one for leaving the folder.
 func (w *worst) path(p, cwd string) {
+	if !w.work.Spend(500 + 20*(len(p)+len(cwd))) {
+		return
+	}
 	names := aliases(p, cwd, w.home)
-	if slices.ContainsFunc(w.set.rules, func(r placedRule) bool { return r.Surface == "path" }) {
+	if w.hasPaths() {
 		w.ask("path", names)
 	}
 	if full := names[len(names)-1]; full != cwd && !strings.HasPrefix(full, strings.TrimSuffix(cwd, "/")+"/") {
@@ -175,32 +227,42 @@ var indirect = []string{
 const maxCommand = 256 << 10
 
 // command evaluates every simple command, and the paths among their words.
-func (w *worst) command(text, cwd string) {
+func (w *worst) command(call *Call) {
+	text, cwd := call.text("command"), call.Cwd
 	if len(text) > maxCommand {
-		w.take(netrule.Deny, netrule.RuleRef{})
+		w.work.Empty()
 		return
 	}
-	commands, whole := toolspec.Commands(text)
+	script := call.Script
+	if !script.Reads(text) {
+		script = toolspec.ReadScript(text)
+	}
+	commands, whole := script.Commands()
+	w.work.Spend(10*len(text) + 300*len(commands))
 	for i := range commands {
+		if w.work.Over() {
+			return
+		}
 		c := &commands[i]
 		for _, f := range c.Files {
 			w.word(f, cwd)
 		}
-		if len(c.Words) == 0 {
+		if c.Timed {
+			w.take(netrule.Ask, netrule.RuleRef{})
+		}
+		if len(c.Words) == 0 || !w.first("command", append([]string{c.Text}, c.Words...)) {
 			continue
 		}
+		w.work.Spend(700 + 10*len(c.Text)) // for its readings
 		w.ask("bash", []string{c.Text})
 		for _, reading := range c.Readings() {
 			w.askAbout("bash", []string{reading})
 		}
-		if c.Timed || runsArguments(c.Words) {
+		if runsArguments(c.Words) {
 			w.take(netrule.Ask, netrule.RuleRef{})
 		}
 		for _, word := range c.Words[1:] {
 			w.word(word, cwd)
-		}
-		if w.work > maxWork {
-			return
 		}
 	}
 	if !whole || len(commands) == 0 {
@@ -211,6 +273,9 @@ func (w *worst) command(text, cwd string) {
 
 // word evaluates what may be a path: what looks like one as such, anything else for the rules that are about it.
 func (w *worst) word(word, cwd string) {
+	if !w.first("word", []string{word}) {
+		return
+	}
 	if looksLikePath(word) {
 		w.path(word, cwd)
 		return
@@ -225,7 +290,9 @@ func (w *worst) word(word, cwd string) {
 		}
 		word = value
 	}
-	w.askAbout("path", aliases(word, cwd, w.home))
+	if w.work.Spend(500 + 20*(len(word)+len(cwd))) {
+		w.askAbout("path", aliases(word, cwd, w.home))
+	}
 }
 
 func runsArguments(words []string) bool {

@@ -2,9 +2,12 @@
 package surface
 
 import (
+	"math"
 	"strings"
+	"unicode/utf8"
 
 	"dshproxy/netrule"
+	"dshproxy/rules/work"
 )
 
 // Rule is one permission rule.
@@ -35,6 +38,8 @@ type Options struct {
 	Default *netrule.Action
 	// Home is what "~" stands for; empty leaves it as it is written.
 	Home string
+	// work bounds the evaluation; nil is no bound.
+	work *work.Budget
 }
 
 // Result is the winning rule and where it stands.
@@ -72,17 +77,20 @@ func Evaluate(opts Options, surface, value string, rulesets ...Ruleset) Result {
 
 // match compares a pattern with a value, whole against whole.
 func (o Options) match(pattern, value string) bool {
+	if o.work.Over() && o.work != nil {
+		return false
+	}
 	if pattern == "*" || pattern == value {
 		return true
 	}
 	if o.Profile == V1 {
-		return strings.Contains(pattern, "*") && wildcard(pattern, value, false)
+		return strings.Contains(pattern, "*") && o.wildcard(pattern, value, false)
 	}
 	pattern = o.expandHome(pattern)
-	if prefix, ok := strings.CutSuffix(pattern, " *"); ok && wildcard(prefix, value, true) {
+	if prefix, ok := strings.CutSuffix(pattern, " *"); ok && o.wildcard(prefix, value, true) {
 		return true
 	}
-	return wildcard(pattern, value, true)
+	return o.wildcard(pattern, value, true)
 }
 
 func (o Options) expandHome(pattern string) string {
@@ -97,29 +105,51 @@ func (o Options) expandHome(pattern string) string {
 	return pattern
 }
 
-// wildcard matches "*", and in the current profile "?", in time linear in the value times the pattern.
-func wildcard(pattern, value string, current bool) bool {
-	p, v := []rune(pattern), []rune(value)
+func (o Options) wildcard(pattern, value string, current bool) bool {
+	if o.work == nil {
+		matched, _ := wildcard(pattern, value, current, math.MaxInt)
+		return matched
+	}
+	matched, steps := wildcard(pattern, value, current, o.work.Steps())
+	return o.work.Used(steps) && matched
+}
+
+// wildcard matches "*", and in the current profile "?", in time linear in the value times the pattern. It gives up when
+// it has taken most steps, and tells how many it took.
+func wildcard(pattern, value string, current bool, most int) (matched bool, steps int) {
 	at, next, retryAt, retryNext := 0, 0, -1, 0
-	for at < len(v) {
+	for at < len(value) {
+		if steps++; steps > most {
+			return false, steps
+		}
+		r, size := utf8.DecodeRuneInString(value[at:])
+		var want rune
+		var width int
+		if next < len(pattern) {
+			want, width = utf8.DecodeRuneInString(pattern[next:])
+		}
 		switch {
-		case next < len(p) && p[next] == '*':
-			next++
+		case want == '*':
+			next += width
 			retryAt, retryNext = at, next
-		case next < len(p) && (p[next] == v[at] || current && p[next] == '?'):
-			next++
-			at++
-		case retryAt >= 0 && (current || !isLineEnd(v[retryAt])):
-			retryAt++
+		case width > 0 && (want == r || current && want == '?'):
+			next += width
+			at += size
+		case retryAt >= 0:
+			passed, step := utf8.DecodeRuneInString(value[retryAt:])
+			if !current && isLineEnd(passed) {
+				return false, steps
+			}
+			retryAt += step
 			at, next = retryAt, retryNext
 		default:
-			return false
+			return false, steps
 		}
 	}
-	for next < len(p) && p[next] == '*' {
+	for next < len(pattern) && pattern[next] == '*' {
 		next++
 	}
-	return next == len(p)
+	return next == len(pattern), steps
 }
 
 func isLineEnd(r rune) bool { return r == '\n' || r == '\r' || r == '\u2028' || r == '\u2029' }

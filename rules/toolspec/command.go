@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"dshproxy/rules/shellword"
+	"dshproxy/rules/work"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -37,39 +38,41 @@ type simpleCommand struct {
 	writes  []string // files that it redirects output to
 	reads   []string // files that it redirects input from
 	timed   bool     // by the shell itself
-	forms   []string // the texts that deny and ask rules match
+
+	texts []string // what spellings gives
 }
 
-// readings gives what a command may be written as: as it is and decoded, with wrappers and without.
-func (c *simpleCommand) readings() []string {
-	if c.forms == nil {
+// spelt is the command as it is written.
+func (c *simpleCommand) spelt() string { return strings.Join(c.words, " ") }
+
+// spellings are the texts that deny and ask rules look at: as it is written and decoded, each with and without wrappers.
+func (c *simpleCommand) spellings() []string {
+	if c.texts == nil {
 		for _, words := range [][]string{c.words, strip(c.words), c.plain, strip(c.plain)} {
-			if text := strings.Join(words, " "); !slices.Contains(c.forms, text) {
-				c.forms = append(c.forms, text)
+			if text := strings.Join(words, " "); !slices.Contains(c.texts, text) {
+				c.texts = append(c.texts, text)
 			}
 		}
 	}
-	return c.forms
+	return c.texts
 }
 
 // firesOn: a deny or ask rule fires on any command at any depth, or on the whole text.
 func (r Rule) firesOn(c *subject) bool {
-	// Each byte of text may be compared with each star's rest; the patterns are the reader's of the settings to bound.
-	if len(c.text) > maxParsed || !c.spend(10*len(c.text)) {
-		c.tooMuch = true
+	if len(c.script.text) > maxParsed {
+		c.Work.Empty()
 		return false
 	}
-	if r.covers(strings.TrimSpace(c.text)) {
+	covers := func(text string) bool { return r.covers(text, c.Work) }
+	if covers(c.trimmed) {
 		return true
 	}
-	for i := range c.commands {
-		for _, text := range c.commands[i].readings() {
-			if !c.spend(10*len(text) + 50) {
-				return false
-			}
-			if r.covers(text) {
-				return true
-			}
+	for i := range c.script.commands {
+		if c.Work.Over() {
+			return false
+		}
+		if slices.ContainsFunc(c.script.commands[i].spellings(), covers) {
+			return true
 		}
 	}
 	return false
@@ -77,16 +80,17 @@ func (r Rule) firesOn(c *subject) bool {
 
 // allowsCommand: every command at any depth must be covered by one of the allow rules, each perhaps by another.
 func allowsCommand(rules []Rule, c *subject) bool {
-	if !c.whole || len(c.text) > maxCommand || len(c.commands) == 0 {
+	if !c.script.whole || len(c.script.text) > maxCommand || len(c.script.commands) == 0 {
 		return false
 	}
 	covered := false
-	for _, cmd := range c.commands {
+	for i := range c.script.commands {
+		cmd := &c.script.commands[i]
 		if len(cmd.words)+len(cmd.assigns)+len(cmd.writes) == 0 {
 			continue // a compound command; what is in it has places of its own
 		}
 		covered = true
-		approves := func(r Rule) bool { return r.approves(cmd) }
+		approves := func(r Rule) bool { return r.approves(cmd, c.Work) }
 		if !slices.ContainsFunc(rules, approves) {
 			return false
 		}
@@ -95,14 +99,14 @@ func allowsCommand(rules []Rule, c *subject) bool {
 }
 
 // approves reports whether an allow rule covers one command. A redirect writes a file, which no rule for commands speaks of.
-func (r Rule) approves(c simpleCommand) bool {
-	return onlySafe(c.assigns) && len(c.writes) == 0 && r.covers(strings.Join(strip(c.words), " ")) && (!r.hasStar() || !runsOthers(strip(c.plain)))
+func (r Rule) approves(c *simpleCommand, left *work.Budget) bool {
+	return onlySafe(c.assigns) && len(c.writes) == 0 && r.covers(strings.Join(strip(c.words), " "), left) && (!r.hasStar() || !runsOthers(strip(c.plain)))
 }
 
 func (r Rule) hasStar() bool { return strings.Contains(r.Spec, "*") }
 
 // covers matches one command. A lone star at the end, behind a space or as ":*", also matches the bare prefix.
-func (r Rule) covers(command string) bool {
+func (r Rule) covers(command string, left *work.Budget) bool {
 	pattern := r.Spec
 	if prefix, ok := strings.CutSuffix(pattern, ":*"); ok {
 		pattern = prefix + " *"
@@ -110,7 +114,7 @@ func (r Rule) covers(command string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, " *"); ok && !strings.Contains(prefix, "*") && command == prefix {
 		return true
 	}
-	return wildcard(pattern, command, never)
+	return within(pattern, command, never, left)
 }
 
 // runsOthers reports commands that run or delete what their arguments say: no wildcard approves those.
@@ -178,8 +182,32 @@ func onlySafe(names []string) bool {
 
 const (
 	maxBrackets = 4096 // the parser recurses
-	maxParsed   = 256 << 10
+	maxParsed   = 128 << 10
 )
+
+// Script is shell text that is read.
+type Script struct {
+	text     string
+	commands []simpleCommand
+	whole    bool
+}
+
+// Reads reports whether the script is what a text reads as.
+func (s *Script) Reads(text string) bool { return s != nil && s.text == text }
+
+// ReadScript reads shell text.
+func ReadScript(text string) *Script {
+	s := &Script{text: text}
+	s.commands, s.whole = parseCommands(text)
+	return s
+}
+
+// ReadStatements is ReadScript for text that has been parsed, all of it.
+func ReadStatements(text string, stmts []*syntax.Stmt) *Script {
+	s := &Script{text: text}
+	s.commands, s.whole = commandsOf(&syntax.File{Stmts: stmts}, text)
+	return s
+}
 
 // parseCommands gives every simple command at any depth. whole is false when the text does not parse or holds what is no
 // simple command, such as a function; the commands are then those before, and the rest split at operators.
@@ -187,10 +215,21 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 	if strings.Count(text, "(")+strings.Count(text, "{")+strings.Count(text, "`") > maxBrackets || len(text) > maxParsed {
 		return splitPlainly(text), false
 	}
+	defer func() {
+		// A panic is a bug of the library met by a hostile text, which then counts as one that does not parse.
+		if p := recover(); p != nil {
+			commands, whole = splitPlainly(text), false
+		}
+	}()
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 	if err != nil {
 		return splitPlainly(text), false
 	}
+	return commandsOf(file, text)
+}
+
+// commandsOf gives the simple commands of a parsed text.
+func commandsOf(file *syntax.File, text string) (commands []simpleCommand, whole bool) {
 	whole = true
 	slice := func(n syntax.Node) string { return text[n.Pos().Offset():n.End().Offset()] }
 	timed := map[*syntax.Stmt]bool{}
@@ -265,17 +304,17 @@ func (c *Command) Readings() []string {
 	return out
 }
 
-// Commands gives every simple command of a shell text at any depth. whole is false when the text does not parse, or holds
+// Commands gives every simple command of the text at any depth. whole is false when the text does not parse, or holds
 // what is no simple command; what there is was then split by operators.
-func Commands(text string) (commands []Command, whole bool) {
-	parsed, whole := parseCommands(text)
-	for _, c := range parsed {
+func (s *Script) Commands() (commands []Command, whole bool) {
+	for i := range s.commands {
+		c := &s.commands[i]
 		files := slices.DeleteFunc(slices.Concat(c.reads, c.writes), func(f string) bool { return f == "/dev/null" })
 		if len(c.words)+len(files) > 0 {
-			commands = append(commands, Command{strings.Join(c.words, " "), c.plain, files, c.timed})
+			commands = append(commands, Command{c.spelt(), c.plain, files, c.timed})
 		}
 	}
-	return commands, whole
+	return commands, s.whole
 }
 
 // writesFile reports a redirect to a file other than /dev/null.

@@ -1,12 +1,12 @@
 package toolspec
 
 import (
-	"errors"
 	"path"
 	"slices"
 	"strings"
 
 	"dshproxy/netrule"
+	"dshproxy/rules/work"
 )
 
 // Scope is where a call is made and where the settings that hold a rule stand, for their paths. A relative pattern of a
@@ -19,48 +19,63 @@ type Scope struct {
 	Home      string // the folder that "~/" means; empty matches nothing
 }
 
-// ErrTooMuch says that a call is too large for the rules to be matched; the caller must refuse it.
-var ErrTooMuch = errors.New("the call is too large to be judged")
-
 // Matches reports whether a rule that stands in the list of an action matches a call. Deny and ask rules match if any
-// part of the call does, allow rules only if every part does. The zero action is deny.
+// part of the call does, or when there is not the work to tell; allow rules only if every part does. The zero action is
+// deny.
 func (r Rule) Matches(list netrule.Action, c Call, s Scope) bool {
-	sub := &subject{Call: c}
-	return r.matches(list, sub, s) || list != netrule.Allow && sub.tooMuch
+	sub := newSubject(c)
+	matched := r.matches(list, sub, s)
+	if sub.Work.Over() {
+		return list != netrule.Allow
+	}
+	return matched
 }
 
 // subject is a call under judgement; its command is read once, for all rules.
 type subject struct {
 	Call
-	parsed   bool
-	text     string // of the command
-	commands []simpleCommand
-	whole    bool
-	files    *files
-	work     int  // done so far
-	tooMuch  bool // a deny or ask rule could not be matched
+	parsed  bool
+	script  *Script
+	trimmed string // the text of the command
+	files   *files
+
+	host   string
+	isURL  bool
+	hosted bool
 }
 
-// maxWork bounds what one call may cost, in steps of about a nanosecond.
-const maxWork = 1 << 28
-
-// spend counts work that a deny or ask rule is about to do, and reports whether there is room for it.
-func (c *subject) spend(steps int) bool {
-	c.work += steps
-	c.tooMuch = c.tooMuch || c.work > maxWork
-	return !c.tooMuch
+func newSubject(c Call) *subject {
+	if c.Work == nil {
+		c.Work = work.New(work.PerCall)
+	}
+	return &subject{Call: c}
 }
 
-// shell gives the commands of a call that has some.
+// shell reads the command of a call that has one.
 func (c *subject) shell() bool {
 	if !c.parsed {
-		c.parsed = true
-		if text, ok := c.Call.text("command"); ok {
-			c.text = text
-			c.commands, c.whole = parseCommands(text)
+		c.parsed, c.script = true, &Script{}
+		if text, ok := c.text("command"); ok {
+			if c.script = c.Script; !c.script.Reads(text) {
+				c.script = ReadScript(text)
+			}
+			c.trimmed = strings.TrimSpace(text)
+			// Each command is written out in several spellings.
+			c.Work.Spend(10*len(text) + 1000*len(c.script.commands))
 		}
 	}
-	return c.commands != nil || c.text != ""
+	return c.script.commands != nil || c.script.text != ""
+}
+
+// webHost is hostOf, read once.
+func (c *subject) webHost() (string, bool) {
+	if !c.hosted {
+		c.hosted = true
+		if text, ok := c.text("url"); ok && c.Work.Spend(10_000+100*min(len(text), 4096)+2*len(text)) {
+			c.host, c.isURL = hostOf(c.Call)
+		}
+	}
+	return c.host, c.isURL
 }
 
 func (r Rule) matches(list netrule.Action, c *subject, s Scope) bool {
@@ -69,9 +84,9 @@ func (r Rule) matches(list netrule.Action, c *subject, s Scope) bool {
 		return false
 	}
 	if r.Bare || r.Spec == "*" && !isFileTool(r.Tool) && (!allow || !slices.Contains(pathless, r.Tool)) {
-		return r.coversTool(allow, c.Tool)
+		return r.coversTool(allow, c.Tool, c.Work)
 	}
-	if !allow && r.Tool == c.Tool && r.paramHolds(c.Call) {
+	if !allow && r.Tool == c.Tool && r.paramHolds(c) {
 		return true
 	}
 	switch r.Tool {
@@ -80,9 +95,9 @@ func (r Rule) matches(list netrule.Action, c *subject, s Scope) bool {
 	case "Read", "Edit":
 		return r.pathMatches(allow, c, s)
 	case "WebFetch":
-		return c.Tool == "WebFetch" && r.domainMatches(c.Call)
+		return c.Tool == "WebFetch" && r.domainMatches(c)
 	case "Agent":
-		name, ok := c.Call.text("subagent_type")
+		name, ok := c.text("subagent_type")
 		return c.Tool == "Agent" && ok && name == r.Spec
 	default:
 		return false
@@ -95,7 +110,7 @@ var pathless = []string{"Write", "NotebookEdit", "MultiEdit", "Glob"}
 func isFileTool(tool string) bool { return tool == "Read" || tool == "Edit" }
 
 // coversTool matches a rule without a specifier. Allow rules may have a star only behind the name of a server.
-func (r Rule) coversTool(allow bool, tool string) bool {
+func (r Rule) coversTool(allow bool, tool string, left *work.Budget) bool {
 	if r.Tool == tool {
 		return true
 	}
@@ -108,21 +123,21 @@ func (r Rule) coversTool(allow bool, tool string) bool {
 			return false
 		}
 	}
-	return strings.Contains(r.Tool, "*") && wildcard(r.Tool, tool, never)
+	return strings.Contains(r.Tool, "*") && within(r.Tool, tool, never, left)
 }
 
 // contentFields are what a tool acts on; they have rules of their own and none by parameter.
 var contentFields = []string{"command", "file_path", "notebook_path", "url", "domain"}
 
 // paramHolds matches Tool(param:value) against a scalar argument.
-func (r Rule) paramHolds(c Call) bool {
+func (r Rule) paramHolds(c *subject) bool {
 	name, value, ok := strings.Cut(r.Spec, ":")
 	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 	if !ok || slices.Contains(contentFields, name) || name == "path" && (c.Tool == "Grep" || c.Tool == "Glob") {
 		return false
 	}
 	given, ok := scalar(c.Input[name])
-	return ok && wildcard(value, given, never)
+	return ok && within(value, given, never, c.Work)
 }
 
 var (
@@ -143,16 +158,18 @@ func (r Rule) pathMatches(allow bool, c *subject, s Scope) bool {
 	if c.Tool == "Bash" && !allow {
 		return c.shell() && r.shellPathMatches(c, s)
 	}
-	name, ok := c.Call.text("file_path", "path", "notebook_path")
+	name, ok := c.text("file_path", "path", "notebook_path")
 	if !ok || name == "" || !slices.Contains(covered, c.Tool) {
 		return false
 	}
 	if tooLong(name) {
-		c.tooMuch = c.tooMuch || !allow
+		if !allow {
+			c.Work.Empty()
+		}
 		return false
 	}
 	if allow {
-		return r.allowsPath(name, s)
+		return r.allowsPath(c, name, s)
 	}
 	return r.deniesPath(c, filePath{name: name}, s, false)
 }
@@ -160,15 +177,18 @@ func (r Rule) pathMatches(allow bool, c *subject, s Scope) bool {
 // shellPathMatches looks at the files that a command reads or writes: a denied read also keeps from writing.
 func (r Rule) shellPathMatches(c *subject, s Scope) bool {
 	f := c.shellFiles(s)
-	hidden := strings.Contains(c.text, "dotglob") || strings.Contains(c.text, "GLOBIGNORE")
 	denied := func(p filePath) bool {
-		if c.tooMuch || tooLong(p.name) {
-			c.tooMuch = true
-			return false
+		if tooLong(p.name) {
+			c.Work.Empty()
 		}
-		return r.deniesPath(c, p, s, hidden)
+		return r.deniesPath(c, p, s, f.hidden)
 	}
 	return slices.ContainsFunc(f.writes, denied) || r.Tool == "Read" && slices.ContainsFunc(f.reads, denied)
+}
+
+// pathCost is what it takes to see a path from where a rule does.
+func (r Rule) pathCost(name string, s Scope) int {
+	return 500 + 30*(len(name)+len(s.Cwd)+len(s.Workspace)+len(r.Spec))
 }
 
 // absolute gives the clean path of a name.
@@ -187,7 +207,10 @@ func absolute(name string, s Scope) string {
 }
 
 // allowsPath matches one path against an allow rule.
-func (r Rule) allowsPath(name string, s Scope) bool {
+func (r Rule) allowsPath(c *subject, name string, s Scope) bool {
+	if !c.Work.Spend(r.pathCost(name, s)) {
+		return false
+	}
 	from := path.Join("/", s.Cwd)
 	if ws := path.Join("/", s.Workspace); s.Workspace != "" && from != ws {
 		if _, ok := below(ws, from); !ok {
@@ -199,12 +222,15 @@ func (r Rule) allowsPath(name string, s Scope) bool {
 		return false
 	}
 	relative, ok := below(anchor, absolute(name, s))
-	return ok && (matchPath(pattern, relative) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, relative))
+	return ok && (matchPath(pattern, relative, c.Work) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, relative, c.Work))
 }
 
 // deniesPath matches one path against a deny or ask rule: a bare name or a relative folder at any depth, a folder itself,
 // and all that is in a folder.
 func (r Rule) deniesPath(c *subject, p filePath, s Scope, hidden bool) bool {
+	if !c.Work.Spend(r.pathCost(p.name, s)) {
+		return false
+	}
 	name := absolute(p.name, s)
 	roots := []string{path.Join("/", s.Cwd)}
 	if ws := path.Join("/", s.Workspace); s.Workspace != "" && ws != roots[0] {
@@ -240,14 +266,7 @@ func (r Rule) deniesPath(c *subject, p filePath, s Scope, hidden bool) bool {
 			continue
 		}
 		for _, pattern := range patterns {
-			steps := (strings.Count(relative, "/")+1)*(strings.Count(pattern, "/")+1)*50 + 20*len(relative)
-			if p.glob {
-				steps += len(relative) * len(pattern) * 10
-			}
-			if !c.spend(steps) {
-				return false
-			}
-			if self, above := matchFolders(pattern, relative, p.glob, hidden || p.hidden); self || above {
+			if self, above := matchFolders(pattern, relative, p.glob, hidden || p.hidden, c.Work); self || above {
 				return true
 			}
 		}
@@ -293,9 +312,9 @@ func below(dir, name string) (string, bool) {
 }
 
 // domainMatches: a leading "*." is any depth of subdomains, a lone star everything, another star stays in its label.
-func (r Rule) domainMatches(c Call) bool {
+func (r Rule) domainMatches(c *subject) bool {
 	pattern, ok := strings.CutPrefix(r.Spec, "domain:")
-	host, isURL := hostOf(c)
+	host, isURL := c.webHost()
 	pattern = strings.ToLower(strings.TrimSuffix(strings.TrimSpace(pattern), "."))
 	if !ok || !isURL || pattern == "" {
 		return false

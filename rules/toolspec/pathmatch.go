@@ -4,6 +4,8 @@ import (
 	"path"
 	"strings"
 	"unicode/utf8"
+
+	"dshproxy/rules/work"
 )
 
 // The longest path that is matched. A longer one is refused where a deny or ask rule asks about paths.
@@ -17,8 +19,11 @@ func tooLong(name string) bool { return len(name) > maxPath || strings.Count(nam
 
 // matchFolders matches a clean path as matchPath does, or any folder above it. With glob the path's own segments may be
 // patterns of the shell, and a match is one that could be. The time is that of the segments of both, multiplied.
-func matchFolders(pattern, name string, glob, hidden bool) (self, above bool) {
+func matchFolders(pattern, name string, glob, hidden bool, left *work.Budget) (self, above bool) {
 	p, n := strings.Split(pattern, "/"), strings.Split(name, "/")
+	if !left.Spend(200 + 10*(len(p)+len(n)) + 5*len(p)*len(n)) {
+		return false, false
+	}
 	last := len(p) - 1
 	active, next := make([]bool, len(p)+1), make([]bool, len(p)+1)
 	// reach marks a state, and those that a "**" of no segments leads to.
@@ -42,7 +47,7 @@ func matchFolders(pattern, name string, glob, hidden bool) (self, above bool) {
 				next[i], next[len(p)] = true, true
 			case p[i] == "**":
 				reach(next, i)
-			case matchSegment(p[i], segment) || glob && meet(p[i], segment, hidden):
+			case matchSegment(p[i], segment, left) || glob && meet(p[i], segment, hidden, left):
 				reach(next, i+1)
 			}
 		}
@@ -56,11 +61,14 @@ func matchFolders(pattern, name string, glob, hidden bool) (self, above bool) {
 
 // meet reports whether some name could match both a segment of a rule and one of the shell's patterns. hidden lets the
 // latter match a leading dot with a star.
-func meet(pattern, glob string, hidden bool) bool {
+func meet(pattern, glob string, hidden bool, left *work.Budget) bool {
 	if !strings.ContainsAny(glob, "*?[") {
 		return false
 	}
 	if !hidden && strings.HasPrefix(pattern, ".") && strings.IndexByte("*?[", glob[0]) >= 0 {
+		return false
+	}
+	if !left.Spend(200 + 50*(len(pattern)+len(glob)) + 10*len(pattern)*len(glob)) {
 		return false
 	}
 	a, b := tokens(pattern), tokens(glob)

@@ -5,16 +5,23 @@ package toolspec
 
 import (
 	"errors"
+	"math"
 	"path"
 	"strings"
+	"unicode/utf8"
 
 	"dshproxy/netrule"
+	"dshproxy/rules/work"
 )
 
 // Call is a tool call: a name and its arguments, decoded from JSON.
 type Call struct {
 	Tool  string         `json:"tool"`
 	Input map[string]any `json:"input"`
+	// Script is the command, if it has been read; nil reads it when it is needed.
+	Script *Script `json:"-"`
+	// Work bounds what the verdict may cost; nil is a budget of its own. When it is used up, nothing is known: see Decide.
+	Work *work.Budget `json:"-"`
 }
 
 // text gives the first of some string arguments that is there.
@@ -72,7 +79,7 @@ func MatchRule(rule string, c Call) bool {
 		return ok && wildcard(r.Spec, command, isLineEnd)
 	case "Read", "Edit", "Write":
 		p, ok := c.text("path", "file_path")
-		return ok && p != "" && matchPath(path.Clean(r.Spec), path.Clean(p))
+		return ok && p != "" && matchPath(path.Clean(r.Spec), path.Clean(p), work.New(math.MaxInt))
 	case "WebFetch":
 		domain, ok := strings.CutPrefix(r.Spec, "domain:")
 		host, isURL := hostOf(c)
@@ -91,32 +98,60 @@ func never(rune) bool { return false }
 // is literal. It takes the shortest run for each star; a longer one is tried only for the last, which is enough: where a
 // star may grow, what it passes holds nothing that stops another.
 func wildcard(pattern, text string, stops func(rune) bool) bool {
-	p, t := []rune(pattern), []rune(text)
+	matched, _ := wildcardWithin(pattern, text, stops, math.MaxInt)
+	return matched
+}
+
+// within is wildcard with the work that is left.
+func within(pattern, text string, stops func(rune) bool, left *work.Budget) bool {
+	matched, steps := wildcardWithin(pattern, text, stops, left.Steps())
+	return left.Used(steps) && matched
+}
+
+// wildcardWithin gives up when it has taken most steps, and tells how many it took.
+func wildcardWithin(pattern, text string, stops func(rune) bool, most int) (matched bool, steps int) {
 	i, j, star, mark := 0, 0, -1, 0
-	for j < len(t) {
+	for j < len(text) {
+		if steps++; steps > most {
+			return false, steps
+		}
+		// A broken byte is like any other, as it is where texts are made of characters.
+		r, size := utf8.DecodeRuneInString(text[j:])
+		var want rune
+		var width int
+		if i < len(pattern) {
+			want, width = utf8.DecodeRuneInString(pattern[i:])
+		}
 		switch {
-		case i < len(p) && p[i] == '*':
+		case want == '*':
 			star, mark = i, j
-			i++
-		case i < len(p) && p[i] == t[j]:
-			i++
-			j++
-		case star >= 0 && !stops(t[mark]):
-			mark++
+			i += width
+		case width > 0 && want == r:
+			i += width
+			j += size
+		case star >= 0:
+			passed, step := utf8.DecodeRuneInString(text[mark:])
+			if stops(passed) {
+				return false, steps
+			}
+			mark += step
 			i, j = star+1, mark
 		default:
-			return false
+			return false, steps
 		}
 	}
-	for i < len(p) && p[i] == '*' {
+	for i < len(pattern) && pattern[i] == '*' {
 		i++
 	}
-	return i == len(p)
+	return i == len(pattern), steps
 }
 
 // matchPath matches cleaned paths segment by segment: "**" is any number of segments, none included unless it stands
 // last; within a segment "*", "?", classes and "\" are as in gitignore.
-func matchPath(pattern, name string) bool {
+func matchPath(pattern, name string, left *work.Budget) bool {
+	if !left.Spend(100 + 3*len(name)) {
+		return false
+	}
 	p, n := strings.Split(pattern, "/"), strings.Split(name, "/")
 	i, j, star, mark := 0, 0, -1, 0
 	for j < len(n) {
@@ -127,7 +162,7 @@ func matchPath(pattern, name string) bool {
 			}
 			star, mark = i, j
 			i++
-		case i < len(p) && matchSegment(p[i], n[j]):
+		case i < len(p) && matchSegment(p[i], n[j], left):
 			i++
 			j++
 		case star >= 0:
@@ -136,11 +171,20 @@ func matchPath(pattern, name string) bool {
 		default:
 			return false
 		}
+		if !left.Spend(20) {
+			return false
+		}
 	}
 	return i == len(p)
 }
 
-func matchSegment(pattern, name string) bool {
+func matchSegment(pattern, name string, left *work.Budget) bool {
+	if !strings.ContainsAny(pattern, `*?[\`) {
+		return pattern == name
+	}
+	if !left.Spend(100 + 3*len(name)*(1+len(pattern))) {
+		return false
+	}
 	if name == ".." && pattern != ".." {
 		return false
 	}

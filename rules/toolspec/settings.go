@@ -10,6 +10,7 @@ import (
 	"dshproxy/netrule"
 	"dshproxy/rules/jsonc"
 	"dshproxy/rules/tree"
+	"dshproxy/rules/work"
 )
 
 // Origin is the scope that a settings file belongs to, the strongest first.
@@ -130,7 +131,7 @@ func (r Rule) never(list netrule.Action) string {
 	switch {
 	case !r.Bare && strings.HasPrefix(r.Tool, "mcp__"):
 		return "rules for MCP tools take no parentheses"
-	case r.Bare && list == netrule.Allow && strings.Contains(r.Tool, "*") && !r.coversTool(true, strings.ReplaceAll(r.Tool, "*", "x")):
+	case r.Bare && list == netrule.Allow && strings.Contains(r.Tool, "*") && !r.coversTool(true, strings.ReplaceAll(r.Tool, "*", "x"), work.New(work.PerCall)):
 		return "an allow rule may have a star only behind mcp__SERVER__"
 	case r.unknownTool(list) != "":
 		return r.unknownTool(list)
@@ -280,37 +281,35 @@ type Verdict struct {
 	Connects bool
 }
 
-// Decide gives the verdict about a call. The scope's Dir is not looked at: each file has its own. The error is ErrTooMuch
-// when no deny or ask rule matched but one could not be matched at all; the caller must refuse the call.
-func (s *Set) Decide(c Call, scope Scope) (Verdict, error) {
-	sub := &subject{Call: c}
+// Decide gives the verdict about a call. The scope's Dir is not looked at: each file has its own. When the work is used up
+// before all is looked at, the call is denied.
+func (s *Set) Decide(c Call, scope Scope) Verdict {
+	sub := newSubject(c)
+	v := s.decide(sub, scope)
+	if sub.Work.Over() {
+		return Verdict{Matched: true, Ref: netrule.RuleRef{Reason: tooMuch}}
+	}
+	return v
+}
+
+const tooMuch = "the call is too long to be judged"
+
+func (s *Set) decide(sub *subject, scope Scope) Verdict {
 	for i := range s.rules {
 		r := &s.rules[i]
-		if r.list == netrule.Allow && sub.tooMuch {
-			return Verdict{}, ErrTooMuch
+		if !sub.Work.Spend(10) {
+			return Verdict{}
 		}
 		scope.Dir = s.dirs[r.ref.File]
 		if r.matches(r.list, sub, scope) {
 			_, connects := r.hostPattern()
-			return Verdict{true, r.list, r.ref, connects}, ask(sub, r.list)
+			return Verdict{true, r.list, r.ref, connects}
 		}
 	}
-	switch {
-	case sub.tooMuch:
-		return Verdict{}, ErrTooMuch
-	case c.Tool == "Bash" && sub.shell():
-		return s.allowsTogether(sub), nil
-	default:
-		return Verdict{}, nil
+	if sub.Tool == "Bash" && sub.shell() {
+		return s.allowsTogether(sub)
 	}
-}
-
-// ask refuses a call that is asked about when what could not be matched may be a denial.
-func ask(c *subject, list netrule.Action) error {
-	if list == netrule.Ask && c.tooMuch {
-		return ErrTooMuch
-	}
-	return nil
+	return Verdict{}
 }
 
 // allowsTogether: allow rules may share the commands of one call among them. The first command's rule stands for all.
@@ -325,9 +324,10 @@ func (s *Set) allowsTogether(c *subject) Verdict {
 	if !allowsCommand(rules, c) {
 		return Verdict{}
 	}
-	for _, cmd := range c.commands {
+	for k := range c.script.commands {
+		cmd := &c.script.commands[k]
 		for i, r := range rules {
-			if len(cmd.words) > 0 && r.approves(cmd) {
+			if len(cmd.words) > 0 && r.approves(cmd, c.Work) {
 				return Verdict{Matched: true, Action: netrule.Allow, Ref: refs[i]}
 			}
 		}

@@ -31,13 +31,16 @@ type filePath struct {
 	hidden bool // whose stars match a leading dot
 }
 
-// files are the paths of a command, absolute or relative to one of its folders.
-type files struct{ reads, writes []filePath }
+// files are the paths of a command, each once.
+type files struct {
+	reads, writes []filePath
+	hidden        bool // a star may match a leading dot anywhere
+}
 
 const (
-	maxFolders = 16   // that a command may have changed to
-	maxFiles   = 4096 // paths of a command
-	maxBraces  = 256  // words that one word stands for
+	maxFolders = 16  // that a command may have changed to
+	maxBraces  = 256 // words that one word stands for
+	perFile    = 100 // work to keep a path
 )
 
 // shellFiles gives the files of a call's command, once for all rules.
@@ -45,16 +48,18 @@ func (c *subject) shellFiles(s Scope) *files {
 	if c.files != nil {
 		return c.files
 	}
-	c.files = &files{}
+	text := c.script.text
+	c.files = &files{hidden: strings.Contains(text, "dotglob") || strings.Contains(text, "GLOBIGNORE")}
 	folders := []string{path.Join("/", s.Cwd)}
 	add := func(list *[]filePath, words ...string) {
 		for _, word := range words {
-			stands, ok := c.braces(word)
-			c.tooMuch = c.tooMuch || !ok
-			for _, p := range stands {
+			for _, p := range c.braces(word) {
 				p.name = expandHome(p.name, s)
 				p.glob = strings.ContainsAny(p.name, "*?[")
 				for _, dir := range folders {
+					if !c.Work.Spend(perFile + 5*(len(p.name)+len(dir))) {
+						return
+					}
 					full := p
 					if !path.IsAbs(p.name) {
 						full.name = dir + "/" + p.name
@@ -62,14 +67,11 @@ func (c *subject) shellFiles(s Scope) *files {
 					}
 					*list = append(*list, full)
 				}
-				c.tooMuch = c.tooMuch || len(*list) > maxFiles
-				if c.tooMuch {
-					return
-				}
 			}
 		}
 	}
-	for _, cmd := range c.commands {
+	for i := range c.script.commands {
+		cmd := &c.script.commands[i]
 		add(&c.files.reads, cmd.reads...)
 		add(&c.files.writes, cmd.writes...)
 		words := runs(cmd.plain)
@@ -90,7 +92,9 @@ func (c *subject) shellFiles(s Scope) *files {
 					folders = append(folders, p.name)
 				}
 			}
-			c.tooMuch = c.tooMuch || len(folders) > maxFolders
+			if len(folders) > maxFolders {
+				c.Work.Empty()
+			}
 		case "dd":
 			for _, w := range words[1:] {
 				if in, ok := strings.CutPrefix(w, "if="); ok {
@@ -117,11 +121,18 @@ func (c *subject) shellFiles(s Scope) *files {
 				add(&c.files.writes, words[at+1])
 			}
 		}
-		if c.tooMuch {
-			return c.files
+		if c.Work.Over() {
+			break
 		}
 	}
+	c.files.reads, c.files.writes = once(c.files.reads), once(c.files.writes)
 	return c.files
+}
+
+// once leaves out what is named again.
+func once(list []filePath) []filePath {
+	slices.SortFunc(list, func(a, b filePath) int { return strings.Compare(a.name, b.name) })
+	return slices.Compact(list)
 }
 
 // runs gives the words that a command comes to, whatever runs it.
@@ -161,17 +172,19 @@ func expandHome(word string, s Scope) string {
 	return word
 }
 
-// braces gives the words that a word with braces stands for; false when they are too many. A sequence is any text.
-func (c *subject) braces(word string) ([]filePath, bool) {
+// braces gives the words that a word with braces stands for. A sequence is any text. When they are too many the work is
+// used up.
+func (c *subject) braces(word string) []filePath {
 	if tooLong(word) {
-		return nil, false
+		c.Work.Empty()
+		return nil
 	}
 	todo, out := []filePath{{name: word}}, []filePath(nil)
 	for len(todo) > 0 {
 		w := todo[0]
 		todo = todo[1:]
-		if !c.spend(strings.Count(w.name, "{") * len(w.name)) {
-			return nil, false
+		if !c.Work.Spend(perFile + (1+strings.Count(w.name, "{"))*len(w.name)) {
+			return nil
 		}
 		before, items, rest := firstBraces(w.name)
 		switch {
@@ -180,14 +193,15 @@ func (c *subject) braces(word string) ([]filePath, bool) {
 		case len(items) == 1:
 			todo = append(todo, filePath{name: before + "*" + rest, hidden: true})
 		case len(todo)+len(out)+len(items) > maxBraces:
-			return nil, false
+			c.Work.Empty()
+			return nil
 		default:
 			for _, item := range items {
 				todo = append(todo, filePath{name: before + item + rest, hidden: w.hidden})
 			}
 		}
 	}
-	return out, true
+	return out
 }
 
 // firstBraces cuts a word at its first braces that hold a comma or a sequence; a sequence is one item.
