@@ -175,7 +175,7 @@ type verdict struct {
 	action     Action
 	rule       *Rule
 	possible   *Rule    // an allow that waits for addresses
-	allowing   [4]*Rule // the allow rule of each layer that has one
+	allowing   [8]*Rule // the allow rule of each layer that has one
 	allows     int
 	loopback   bool
 	needsAddrs bool
@@ -201,8 +201,8 @@ func (p *Policy) IsDryRun() bool {
 	return p != nil && p.opts.DryRun && (p.also == nil || p.also.IsDryRun())
 }
 
-// addAllow notes an allow rule. More layers than the array holds do not exist; a rule that found no room would only
-// leave its addresses unopened and unintersected, so refuse instead.
+// addAllow notes an allow rule. Only a chain of many rule files that nobody has accepted has more layers than the array
+// holds; a rule that found no room would leave its addresses unopened and unintersected, so refuse instead.
 func (v *verdict) addAllow(r *Rule) {
 	if r.Action != Allow {
 		return

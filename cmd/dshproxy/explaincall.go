@@ -11,17 +11,34 @@ import (
 	"dshproxy/rules/live"
 )
 
-// traceCall adds a line a rule to the verdict of a tool call.
+// traceCall adds a line a rule to the verdict of a tool call: of what is in force, then of what waits to be accepted.
 func traceCall(s *live.Snapshot, c rules.Call, v *live.Verdict) (admin.CallExplanation, error) {
 	out := admin.CallExplanation{Verdict: verdictOf(v), Trace: []admin.Trace{}}
-	for _, l := range s.CallLayers() {
+	add := func(l live.CallLayer, pending bool) error {
 		_, lines, err := rules.NewRuleset(l.Rules).Explain(c)
-		if err != nil {
+		for _, line := range lines {
+			name := l.NameOf(line.Index)
+			if pending && name != "workspace" {
+				continue // said above
+			}
+			if pending {
+				name += " (pending)"
+			}
+			ref := netrule.RuleRef{File: line.Rule.File, Line: line.Rule.Line, Index: l.IndexOf(line.Index), Layer: name}
+			out.Trace = append(out.Trace, traceOf(ref, line.Rule.Action, line.Outcome, line.Failed, ""))
+		}
+		return err
+	}
+	for _, l := range s.CallLayers() {
+		if err := add(l, false); err != nil {
 			return out, err
 		}
-		for _, line := range lines {
-			ref := netrule.RuleRef{File: line.Rule.File, Line: line.Rule.Line, Index: line.Index, Layer: l.NameOf(line.Index)}
-			out.Trace = append(out.Trace, traceOf(ref, line.Rule.Action, line.Outcome, line.Failed, ""))
+	}
+	if s.Pending != nil {
+		for _, l := range s.Pending.CallLayers() {
+			if err := add(l, true); err != nil {
+				return out, err
+			}
 		}
 	}
 	if l := v.Rule; l.Layer == string(live.ClaudeSettings) || l.Layer == string(live.PiPermission) {

@@ -26,13 +26,13 @@ func (a *app) hookCommand() *cobra.Command {
 			"--approve is given. A broken event or rule file denies. The rules are those of --workspace, else of\n" +
 			"$CLAUDE_PROJECT_DIR, else of the current folder; the event's cwd only anchors relative paths.",
 		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(c *cobra.Command, _ []string) error {
 			switch {
 			case printSettings:
 				return a.printHookSettings()
-			case install != "":
+			case c.Flags().Changed("install"):
 				return a.installHook(install, false)
-			case uninstall != "":
+			case c.Flags().Changed("uninstall"):
 				return a.installHook(uninstall, true)
 			default:
 				return a.hookClaude(approve)

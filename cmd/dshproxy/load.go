@@ -51,7 +51,7 @@ func (s *settings) liveOptions(workspace string, service bool) (live.Options, er
 // places are where the programs whose rules may be read keep what holds in every workspace. Without a home folder there
 // is only the administrator's file.
 func places() live.Places {
-	p := live.Places{ClaudeManaged: managedSettings(), ClaudeUser: os.Getenv("CLAUDE_CONFIG_DIR"), PiUser: os.Getenv("PI_CODING_AGENT_DIR")}
+	p := live.Places{ClaudeManaged: managedSettings(), ClaudeUser: absoluteDir(os.Getenv("CLAUDE_CONFIG_DIR")), PiUser: absoluteDir(os.Getenv("PI_CODING_AGENT_DIR"))}
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return p
@@ -64,6 +64,18 @@ func places() live.Places {
 		p.PiUser = filepath.Join(home, ".pi", "agent")
 	}
 	return p
+}
+
+// absoluteDir makes a folder that a variable names absolute. One whose place cannot be told is none.
+func absoluteDir(dir string) string {
+	if dir == "" {
+		return ""
+	}
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return ""
+	}
+	return abs
 }
 
 func managedSettings() string {

@@ -529,29 +529,29 @@ func (v *service) workspaceReloaded(changed bool, err error) {
 	}
 }
 
-// reloaded tells everybody what came of a reload.
+// reloaded tells everybody what came of a reload. A file may have failed while others were taken.
 func (v *service) reloaded(changed bool, err error) {
-	switch {
-	case err != nil:
-		v.stale.Store(true)
-		v.metrics.ReloadFailed()
-		v.log.Error("reload failed; the old rules stay", "err", err)
-		s := v.rules.Current()
-		v.recordReload(&decisionlog.Reload{Time: time.Now(), Rules: len(s.Chain) + len(s.Managed), Policy: s.Hash, Error: err.Error()})
-	case changed:
+	if changed {
 		v.loaded()
 		v.server.PolicyChanged()
 		s := v.rules.Current()
 		v.log.Info("rules reloaded", "rules", len(s.Chain)+len(s.Managed), "policy", s.Hash)
-	default:
+	}
+	if err != nil {
+		v.stale.Store(true)
+		v.metrics.ReloadFailed()
+		v.log.Error("reload failed; the old rules of that file stay", "err", err)
+		s := v.rules.Current()
+		v.recordReload(&decisionlog.Reload{Time: time.Now(), Rules: len(s.Chain) + len(s.Managed), Policy: s.Hash, Error: err.Error()})
+		return
+	}
+	if !changed {
 		v.metrics.ReloadUnchanged()
 		if v.stale.Load() {
 			v.log.Info("the rule files are whole again, and as they were")
 		}
 	}
-	if err == nil {
-		v.stale.Store(false)
-	}
+	v.stale.Store(false)
 }
 
 // drain ends the service: not ready at once, listeners after the delay, tunnels by the timeout. A second signal ends it

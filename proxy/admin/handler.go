@@ -305,9 +305,6 @@ func exactTarget(host string, port uint16) (netrule.Target, error) {
 	if err != nil || t.Port != 0 || t.Scheme != netrule.SchemeUnknown {
 		return netrule.Target{}, badRequest("host: %q is no name and no address", host).hint(hint)
 	}
-	if port == 0 {
-		return netrule.Target{}, badRequest("port is missing, or 0").hint(hint)
-	}
 	t.Scheme, t.Port = netrule.SchemeHTTPS, port
 	return t, nil
 }

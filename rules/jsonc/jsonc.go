@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"dshproxy/rules/tree"
@@ -67,7 +68,12 @@ func Parse(file string, text []byte) (*Value, error) {
 	}
 	root, err := hujson.Parse(text)
 	if err != nil {
-		return nil, syntaxError(file, err)
+		// A comment on the last line may lack its line end.
+		ended, again := hujson.Parse(append(slices.Clip(text), '\n'))
+		if again != nil {
+			return nil, syntaxError(file, err)
+		}
+		root = ended
 	}
 	p := parser{file: file, text: text}
 	p.lines()

@@ -28,6 +28,15 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// TestLastComment: a comment needs no line end behind it, and ends no value that is not whole.
+func TestLastComment(t *testing.T) {
+	for text, want := range map[string]bool{"{} // x": true, "{\"a\": 1} //": true, "{}\n// x": true, "// x": true, "{} /* x": false, "{ // }": false, "{} // x\n}": false, "{} / x": false} {
+		if _, err := Parse("f", []byte(text)); (err == nil) != want {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"{":                          "f.json:1:2: no JSON: parsing value: unexpected EOF",

@@ -70,11 +70,14 @@ func (r *Rules) Allow(req AllowRequest) (AllowResult, error) {
 	if err != nil {
 		return result, err
 	}
+	if f := r.displaces(result.File); f != "" && !req.Remove {
+		return result, fmt.Errorf("the rules of %s hold until the workspace's own file is accepted, and this would accept it: run dshproxy trust first", f)
+	}
 	accepted := r.acceptedWith(result.File, req)
 	if bytes.Equal(edited, old) && sameTexts(accepted, r.accepted) {
 		return result, nil
 	}
-	next, err := r.with(result.File, edited, accepted)
+	next, g, err := r.with(result.File, edited, accepted)
 	if err != nil {
 		return result, err
 	}
@@ -93,7 +96,7 @@ func (r *Rules) Allow(req AllowRequest) (AllowResult, error) {
 		}
 	}
 	result.Written, result.Diff = true, lineDiff(old, edited)
-	r.current.Store(next)
+	r.store(next, g)
 	for i := range result.Overrides {
 		// The rule has moved down by the one that now stands before it.
 		if o := &result.Overrides[i]; !req.Remove && o.Index+1 < len(next.Chain) {
@@ -118,19 +121,52 @@ func (r *Rules) acceptedWith(path string, req AllowRequest) []text {
 	if !r.opts.Narrow {
 		return nil
 	}
-	out := slices.Clone(r.accepted)
-	at := slices.IndexFunc(out, func(t text) bool { return t.path == path })
-	if at < 0 {
-		t, ok := r.place(path)
-		if !ok {
-			return out
-		}
-		out, at = append([]text{t}, out...), 0
+	at := slices.IndexFunc(r.accepted, func(t text) bool { return t.path == path })
+	var old []byte
+	switch {
+	case at >= 0:
+		old = r.accepted[at].bytes
+	case req.Remove:
+		return r.accepted
 	}
-	if edited, err := r.edit(path, out[at].bytes, req); err == nil {
-		out[at].bytes = edited
+	edited, err := r.edit(path, old, req)
+	if err != nil {
+		return r.accepted
+	}
+	return r.withText(workspacePart, r.accepted, path, edited)
+}
+
+// withText puts a text of a file of the chain among others of its part, at its place.
+func (r *Rules) withText(p part, texts []text, path string, edited []byte) []text {
+	var out []text
+	for _, s := range r.sources() {
+		t := text{source: s}
+		if i := slices.IndexFunc(texts, func(t text) bool { return t.same(&s) }); i >= 0 {
+			t = texts[i]
+		} else if s.path != path || s.dialect != DSH || s.part != p {
+			continue
+		}
+		if s.path == path && s.dialect == DSH {
+			t.bytes, t.bad = edited, false
+		}
+		out = append(out, t)
 	}
 	return out
+}
+
+// displaces gives the fallback that would go out of force with what is accepted so far, if the first file of the
+// workspace's chain became accepted by this.
+func (r *Rules) displaces(path string) string {
+	if !r.opts.Narrow {
+		return ""
+	}
+	all := slices.Concat(r.loaded[managedPart], r.loaded[namedPart], r.accepted)
+	for _, t := range inForce(all) {
+		if t.fallback && t.path != path {
+			return t.path
+		}
+	}
+	return ""
 }
 
 // overridden gives the rule of the workspace that refused so far. Managed rules hold all the same, so they do not count.
@@ -152,21 +188,22 @@ func overridden(s *Snapshot, q netrule.Query, req AllowRequest) []netrule.RuleRe
 }
 
 // with compiles what the rules will be once a file has this text and so much is accepted.
-func (r *Rules) with(path string, edited []byte, accepted []text) (*Snapshot, error) {
+func (r *Rules) with(path string, edited []byte, accepted []text) (*Snapshot, *gathered, error) {
 	if int64(len(edited)) > r.opts.MaxBytes {
-		return nil, fmt.Errorf("%s: would become larger than %d bytes", path, r.opts.MaxBytes)
+		return nil, nil, fmt.Errorf("%s: would become larger than %d bytes", path, r.opts.MaxBytes)
 	}
-	texts, err := r.gather(false)
-	if err != nil {
-		return nil, err
+	g := r.gather(false)
+	if err := g.err(); err != nil {
+		return nil, nil, err
 	}
-	at := slices.IndexFunc(texts, func(t text) bool { return t.path == path && !t.managed })
-	if at < 0 {
-		texts = append(texts, text{path: path, dialect: DSH, discovered: true})
-		at = len(texts) - 1
+	for _, p := range []part{namedPart, workspacePart} {
+		g.texts[p] = r.withText(p, g.texts[p], path, edited)
 	}
-	texts[at].bytes = edited
-	return r.narrowed(texts, accepted, false)
+	if err := r.checkWorkspace(g); err != nil {
+		return nil, nil, err
+	}
+	s, err := r.narrowed(g.all(), accepted)
+	return s, g, err
 }
 
 // folder is where a rule file stands: a held folder, and the name below it.

@@ -122,3 +122,49 @@ func TestForeignFiles(t *testing.T) {
 		}
 	}
 }
+
+// TestShellTargets: what the settings refuse of hosts is refused of a shell command that names them, and only what the
+// proxy refuses.
+func TestShellTargets(t *testing.T) {
+	ws := t.TempDir()
+	for _, tt := range []struct{ settings, command, want string }{
+		{`"permissions": {"deny": ["WebFetch(domain:evil.test)"], "allow": ["Bash(curl *)"]}`, "curl https://evil.test", "deny"},
+		{`"permissions": {"deny": ["WebFetch(domain:evil.test)"], "allow": ["Bash(curl *)"]}`, "curl https://ok.test https://evil.test:8443/x", "deny"},
+		{`"permissions": {"deny": ["WebFetch(domain:evil.test)"], "allow": ["Bash(curl *)"]}`, "curl https://ok.test", "allow"},
+		{`"permissions": {"deny": ["WebFetch(domain:evil.test)"], "allow": ["Bash(curl *)"]}`, "curl https://x.evil.test", "allow"},
+		{`"permissions": {"ask": ["WebFetch(domain:*.evil.test)"], "allow": ["Bash"]}`, "curl https://x.evil.test", "ask"},
+		{`"permissions": {"allow": ["Bash"]}, "sandbox": {"network": {"deniedDomains": ["evil.test:443"]}}`, "curl https://evil.test", "deny"},
+		{`"permissions": {"allow": ["Bash"]}, "sandbox": {"network": {"deniedDomains": ["evil.test:443"]}}`, "curl http://evil.test", "allow"},
+		{`"permissions": {"allow": ["Bash"]}, "sandbox": {"network": {"strictAllowlist": true, "allowedDomains": ["ok.test"]}}`, "curl https://ok.test", "allow"},
+		{`"permissions": {"allow": ["Bash"]}, "sandbox": {"network": {"strictAllowlist": true, "allowedDomains": ["ok.test"]}}`, "curl https://ok.test https://evil.test", "deny"},
+		{`"permissions": {"deny": ["WebFetch(domain:evil.test)"], "allow": ["Bash"]}`, "curl evil.test", "deny"},
+		{`"permissions": {"deny": ["WebFetch(domain:evil.test)"], "allow": ["Bash"]}`, "sh -c 'cd x; wget \"ev\"il.test/x'", "deny"},
+		{`"permissions": {"deny": ["WebFetch(domain:evil.test)"], "ask": ["WebFetch(domain:ask.test)"], "allow": ["Bash"]}`, "curl https://ask.test https://evil.test", "deny"},
+		{`"permissions": {"deny": ["WebFetch"], "allow": ["Bash"]}`, "curl https://evil.test", "allow"},
+	} {
+		write(t, filepath.Join(ws, ".claude/settings.json"), "{"+tt.settings+"}")
+		r := load(t, Options{Workspace: ws, Dialects: []Dialect{DSH, ClaudeSettings}, Policy: netrule.Options{Mode: netrule.AllowAll, DefaultPorts: anyPort}})
+		args, err := json.Marshal(map[string]string{"command": tt.command})
+		must(t, err)
+		v, err := r.Current().Judge(rules.Call{Tool: "bash", Args: args, Workspace: ws}, true)
+		must(t, err)
+		if v.Passthrough || v.Action.String() != tt.want {
+			t.Errorf("%s: %s: %+v, want %s", tt.settings, tt.command, v, tt.want)
+		}
+		if tt.want != "allow" && (!v.Network || v.Rule.Layer != string(ClaudeSettings)) {
+			t.Errorf("%s: by %+v", tt.command, v)
+		}
+	}
+	// A path in the workspace is seen from everywhere, and one that is too long is refused.
+	write(t, filepath.Join(ws, ".claude/settings.json"), `{"permissions": {"deny": ["Read(./secrets/**)"], "allow": ["Read"]}}`)
+	r := load(t, Options{Workspace: ws, Dialects: []Dialect{ClaudeSettings}})
+	for path, want := range map[string]string{ws + "/secrets/k": "deny", ws + "/x": "allow", "/" + strings.Repeat("a/", 5000): "deny"} {
+		args, err := json.Marshal(map[string]string{"file_path": path})
+		must(t, err)
+		v, err := r.Current().Judge(rules.Call{Tool: "read", Args: args, Workspace: ws, Cwd: "/elsewhere"}, true)
+		must(t, err)
+		if v.Passthrough || v.Action.String() != want {
+			t.Errorf("%.40s: %+v, want %s", path, v, want)
+		}
+	}
+}

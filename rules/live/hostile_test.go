@@ -44,6 +44,7 @@ func hostileShell() map[string]string {
 		"curl": "curl a.b;", "curl hosts": "curl a.b c.d ", "curl options": "curl -xa.b@c.d;", "ssh": "ssh a@b;", "git": "git clone a:b;", "scp": "scp a:b c.d:e ", "proxies": "a_proxy=b ", "URLs": "http://a ", "URLs glued": "http://a,", "hidden URLs": "http", "bracket URLs": "http://[", "opened": "(", "opened substitutions": "$(", "opened blocks": "{ ",
 		"opened quotes": `"'`, "opened arithmetic": "$((", "closed": ")", "connect-to": "curl --x=a:b:c:d:e:f:g:h:i:j;", "wget list": "wget x://a@b:c:d,e:f:g ", "options": "a -b --c=d ", "policy files": ".dshx/a ", "policy writes": ">.d?x/a ", "policy braces": "rm .d{x,y}/a;", "assign names": "a1=a2=", "numbers": "1>a ", "null": "\x00", "unicode": "é ", "ands": "a&&b||", "stages of lists": "{ a;b;c;}|", "su": "su -c a;", "watch": "watch a b;", "flock": "flock a b -c c;",
 		"long words": "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa ", "one word": "a", "paths": "a/", "path words": "./a ", "dotted": "../", "stars": "*", "cats": "cat a b;", "timeouts": "timeout 1 a;", "closing": "a) ", "keywords": "if ",
+		"globbed files": "cat *a*?[b]*/**/c;", "globbed words": "cat *a*?[b]*/**/c*d ", "deep globs": "*a*?[b]*/", "braced files": "cat {a,{b,c},d{e..f}}x;", "folders": "cd a;cat b;", "folder": "cd /a;cat b c;", "redirected files": "<a >b;", "options of files": "tee --a=b/c;", "wrapped": "sudo env a nice time nohup b;",
 	}
 }
 

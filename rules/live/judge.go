@@ -2,6 +2,7 @@ package live
 
 import (
 	"errors"
+	"slices"
 
 	"dshproxy/netrule"
 	"dshproxy/rules"
@@ -31,7 +32,9 @@ type Verdict struct {
 type CallLayer struct {
 	Rules []rules.Rule
 	name  string
-	own   int // rules behind these are the baseline's
+	own   int   // rules behind these are the baseline's
+	at    []int // the places of the rules in the merged chain; nil where they are the same
+	last  bool  // asked only when no other layer but the managed one has a rule for the call
 }
 
 // NameOf gives the layer that the rule of an index belongs to: "managed", "workspace" or "builtin".
@@ -42,9 +45,33 @@ func (l CallLayer) NameOf(index int) string {
 	return l.name
 }
 
-// CallLayers gives the chains that judge tool calls; the baseline stands at the end of the workspace's.
+// IndexOf gives the place of a rule in the merged chain.
+func (l CallLayer) IndexOf(index int) int {
+	if l.at == nil {
+		return index
+	}
+	return l.at[index]
+}
+
+// CallLayers gives the chains that judge tool calls; the baseline stands at the end of the workspace's. Files that are
+// not accepted are layers of their own, and the baseline then stands behind them all.
 func (s *Snapshot) CallLayers() []CallLayer {
-	return []CallLayer{{s.Managed, "managed", len(s.Managed)}, {s.calls, "workspace", len(s.Chain)}}
+	out := []CallLayer{{Rules: s.Managed, name: "managed", own: len(s.Managed)}}
+	if s.layers == nil {
+		return append(out, CallLayer{Rules: slices.Concat(s.Chain, s.Baseline), name: "workspace", own: len(s.Chain)})
+	}
+	for _, layer := range s.layers {
+		l := CallLayer{name: "workspace", own: len(layer), at: layer}
+		for _, at := range layer {
+			l.Rules = append(l.Rules, s.Chain[at])
+		}
+		out = append(out, l)
+	}
+	baseline := CallLayer{Rules: s.Baseline, name: "builtin", last: true}
+	for i := range s.Baseline {
+		baseline.at = append(baseline.at, len(s.Chain)+i)
+	}
+	return append(out, baseline)
 }
 
 // Judge decides a tool call: the floor, then every layer and dialect in its own order, deny before ask before allow. A
@@ -98,7 +125,11 @@ func (s *Snapshot) judge(c rules.Call, p *rules.Prepared, selfProtect bool) (Ver
 	}
 	v := Verdict{Passthrough: true}
 	connects := true // no rule that judges tool calls alone has decided
-	for _, l := range s.CallLayers() {
+	decided := false // by the workspace's rules, before which the baseline gives way
+	for _, l := range s.calls {
+		if l.last && decided {
+			continue
+		}
 		m, err := rules.NewRuleset(l.Rules).MatchPrepared(p)
 		if err != nil {
 			return Verdict{}, err
@@ -107,16 +138,21 @@ func (s *Snapshot) judge(c rules.Call, p *rules.Prepared, selfProtect bool) (Ver
 		if !m.Matched {
 			continue
 		}
-		ref := netrule.RuleRef{File: m.Rule.File, Line: m.Rule.Line, Index: m.Index, Reason: m.Rule.Reason, Layer: l.NameOf(m.Index)}
+		decided = decided || l.name != "managed"
+		ref := netrule.RuleRef{File: m.Rule.File, Line: m.Rule.Line, Index: l.IndexOf(m.Index), Reason: m.Rule.Reason, Layer: l.NameOf(m.Index)}
 		if v.take(m.Action, ref) {
 			v.Network, connects = m.Rule.Match.Network != nil, m.Rule.DecidesConnections(c.Host)
 		}
 	}
 	if m := s.claudeVerdict(&c, p); m.Matched {
+		m.Ref = s.mark(m.Ref)
 		m.Ref.Layer = string(ClaudeSettings)
 		if v.take(m.Action, m.Ref) {
 			v.Network, connects = m.Connects, m.Connects
 		}
+	}
+	if err := s.takeHosts(&v, &c, p); err != nil {
+		return Verdict{}, err
 	}
 	enforced := false // by the policy of connections, which has taken a dry run into account
 	if c.IsWeb() && (connects || v.Passthrough) {
@@ -151,7 +187,35 @@ func (s *Snapshot) claudeVerdict(c *rules.Call, p *rules.Prepared) toolspec.Verd
 	if s.Claude == nil {
 		return toolspec.Verdict{}
 	}
-	return s.Claude.Decide(toolspec.Call{Tool: c.ClientTool(), Input: p.Input(), Script: p.Script(), Work: p.Work()}, cwdOf(c), s.home)
+	return s.Claude.Decide(toolspec.Call{Tool: c.ClientTool(), Input: p.Input(), Script: p.Script(), Work: p.Work()}, toolspec.Scope{Cwd: cwdOf(c), Workspace: c.Workspace, Home: s.home})
+}
+
+// takeHosts combines what the settings refuse of the hosts that a shell command names, as they do at the proxy. What they
+// allow there is the proxy's to say.
+func (s *Snapshot) takeHosts(v *Verdict, c *rules.Call, p *rules.Prepared) error {
+	if s.hosts == nil || c.Tool != "bash" && c.Tool != "pwsh" {
+		return nil
+	}
+	m, err := rules.NewRuleset(s.refusals).MatchPrepared(p)
+	if err != nil {
+		return err
+	}
+	if m.Matched && v.take(m.Action, s.refusalRefs[m.Index]) {
+		v.Network = true
+	}
+	if !s.Claude.Strict() {
+		return nil
+	}
+	for _, t := range p.Targets() {
+		if !p.Work().Spend((50 + 3*len(t.Host)) * s.hostRules) {
+			return rules.ErrTooMuch
+		}
+		d := s.hosts.Decide(netrule.Query{Target: t, Agents: c.Agents})
+		if d.Matched() && d.Action != netrule.Allow && v.take(d.Action, d.Rule) {
+			v.Network = true
+		}
+	}
+	return nil
 }
 
 // takePi combines what the permission files say, which always say something.
@@ -159,10 +223,17 @@ func (s *Snapshot) takePi(v *Verdict, c *rules.Call, p *rules.Prepared) bool {
 	if s.Pi == nil || v.Code == netrule.CodeDryRun {
 		return false
 	}
-	action, ref := s.Pi.Decide(surface.Call{Tool: c.Tool, Args: p.Input(), Cwd: cwdOf(c), Home: s.home, Script: p.Script(), Work: p.Work()})
+	call := surface.Call{Tool: c.Tool, Args: p.Input(), Cwd: cwdOf(c), Home: s.home, Script: p.Script(), Work: p.Work()}
+	action, ref := s.Pi.Decide(call)
+	for _, one := range s.piApart {
+		if a, other := one.Decide(call); a < action {
+			action, ref = a, other
+		}
+	}
 	if ref.File == "" {
 		ref.Reason = "no permission rule allows this call"
 	} else {
+		ref = s.mark(ref)
 		ref.Layer = string(PiPermission)
 	}
 	return v.take(action, ref)

@@ -70,8 +70,6 @@ type File struct {
 	Managed bool
 	// Workspace says that the file was found in the workspace, where the governed program may write it.
 	Workspace bool
-	// fallback marks the file that gives way to any that is discovered.
-	fallback bool
 	// written says that the file has a rules key, if only with an empty list.
 	written bool
 }
@@ -82,17 +80,27 @@ type Snapshot struct {
 	Chain    []rules.Rule // the workspace's, merged
 	Managed  []rules.Rule
 	Baseline []rules.Rule // the built-in rules; they judge tool calls behind the workspace's
-	calls    []rules.Rule // Chain and Baseline
+	layers   [][]int      // of Chain, by index: what is not accepted stands alone; nil for one layer
+	calls    []CallLayer
 	// Claude and Pi are the rules of other programs' files; nil when they are not asked for.
 	Claude *toolspec.Set
-	Pi     *surface.Set
+	// hosts is what Claude says about connections, alone; refusals are its denials and questions by host, as rules that
+	// find hosts in shell text, and refusalRefs their places.
+	hosts       *netrule.Policy
+	hostRules   int // in hosts
+	refusals    []rules.Rule
+	refusalRefs []netrule.RuleRef
+	Pi          *surface.Set
+	// piApart has each file that is not accepted alone; the strictest holds.
+	piApart []*surface.Set
 	// Pending is what the workspace says now, when not all of it is accepted; the rest of the snapshot is what is. Both
 	// are walked, and the stricter verdict holds.
 	Pending *Snapshot
 	// Changed is how many files are not accepted as they are.
 	Changed  int
 	Files    []File
-	Hash     string // of the bytes of all files
+	stale    map[string]bool // files of which the accepted text is in force, and not what is on disk
+	Hash     string          // of the bytes of all files
 	Warnings []string
 	Loaded   time.Time
 	home     string
@@ -103,9 +111,11 @@ type Rules struct {
 	opts    Options
 	current atomic.Pointer[Snapshot]
 
-	mu       sync.Mutex // one load at a time
-	accepted []text     // of the workspace, with Narrow
-	record   string     // hash of the record in Trust that was read last
+	mu       sync.Mutex    // one load at a time
+	loaded   [parts][]text // the files of the current state
+	accepted []text        // of the workspace, with Narrow
+	record   string        // hash of the record in Trust that was read last
+	applied  string        // hash of the one that the current state was made with
 	roots    map[string]*os.Root
 	failure  atomic.Pointer[string]
 }
@@ -130,6 +140,9 @@ func New(opts Options) (*Rules, error) {
 	if opts.Narrow && opts.Trust.Dir == "" {
 		return nil, errors.New("narrow workspace rules need a folder for what is accepted")
 	}
+	if opts.Narrow && leadsThrough(opts.Trust.Dir, opts.Workspace) {
+		return nil, fmt.Errorf("%s: what is accepted would be recorded in the workspace, where the governed program may write it", opts.Trust.Dir)
+	}
 	return &Rules{opts: opts, roots: map[string]*os.Root{}}, nil
 }
 
@@ -153,62 +166,45 @@ func (r *Rules) LastError() string {
 	return ""
 }
 
-// Load reads the rules for the first time. Named files must exist; discovered ones need not.
+// Load reads the rules for the first time. Named files must exist; discovered ones need not. What starting a service
+// accepts is recorded only when all of it is loaded.
 func (r *Rules) Load() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	texts, err := r.gather(true)
+	g := r.gather(true)
+	if err := g.err(); err != nil {
+		return err
+	}
+	if r.opts.IgnoreBad {
+		r.dropBad(g.texts[workspacePart])
+	}
+	accepted, err := r.startNarrow(g.texts[workspacePart])
 	if err != nil {
 		return err
 	}
-	if err := r.startNarrow(texts); err != nil {
-		return err
-	}
-	s, err := r.narrowed(texts, r.accepted, r.opts.IgnoreBad)
+	s, err := r.narrowed(g.all(), accepted)
 	if err != nil {
 		return err
 	}
-	r.current.Store(s)
+	if r.opts.Narrow && r.opts.AcceptAtStart {
+		if err := r.accept(accepted); err != nil {
+			return err
+		}
+	}
+	r.store(s, g)
 	return nil
 }
 
-// Reload reads the rules again and reports whether they changed. On an error the loaded state stays. A file that was
-// loaded and is gone, unreadable, empty or without a rules key is an error: an intended empty set is "rules: []".
-func (r *Rules) Reload() (changed bool, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	changed, err = r.reload()
-	text := ""
-	if err != nil {
-		text = err.Error()
+// dropBad marks the files that do not parse.
+func (r *Rules) dropBad(texts []text) {
+	for i := range texts {
+		_, err := r.parse(&texts[i], &parsed{})
+		texts[i].bad = err != nil
 	}
-	r.failure.Store(&text)
-	return changed, err
 }
 
-func (r *Rules) reload() (bool, error) {
-	old := r.current.Load()
-	if old == nil {
-		return false, errors.New("nothing was loaded yet")
-	}
-	texts, err := r.stableRead()
-	if err != nil {
-		return false, err
-	}
-	accepted, err := r.readRecord()
-	if err != nil {
-		return false, err
-	}
-	if hashOf(texts) == old.filesHash() && !accepted {
-		return false, nil
-	}
-	if err := stillThere(old, texts); err != nil {
-		return false, err
-	}
-	s, err := r.narrowed(texts, r.accepted, false)
-	if err != nil {
-		return false, err
-	}
+// store puts a state in force.
+func (r *Rules) store(s *Snapshot, g *gathered) {
+	r.loaded, r.applied = g.texts, r.record
 	r.current.Store(s)
-	return true, nil
 }

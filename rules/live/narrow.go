@@ -86,27 +86,34 @@ func (t Trust) save(rec *record) error {
 	return os.Rename(temporary.Name(), t.path(rec.Workspace))
 }
 
-// ofWorkspace picks the files that the governed program may write.
-func ofWorkspace(texts []text) []text {
-	var out []text
-	for _, t := range texts {
-		if t.discovered {
-			out = append(out, t)
+// startNarrow finds out what is accepted. Starting a service accepts what is there; of a file that is dropped because it
+// does not parse, what was accepted before stays.
+func (r *Rules) startNarrow(now []text) ([]text, error) {
+	if !r.opts.Narrow {
+		return nil, nil
+	}
+	bad := slices.ContainsFunc(now, func(t text) bool { return t.bad })
+	if !r.opts.AcceptAtStart || bad {
+		if err := r.readRecord(); err != nil {
+			return nil, err
 		}
 	}
-	return out
-}
-
-// startNarrow finds out what is accepted. Starting a service accepts what is there, and tells later commands so.
-func (r *Rules) startNarrow(texts []text) error {
-	if !r.opts.Narrow {
-		return nil
+	if !r.opts.AcceptAtStart {
+		return r.accepted, nil
 	}
-	if r.opts.AcceptAtStart {
-		return r.accept(ofWorkspace(texts))
+	var out []text
+	for i := range now {
+		if !now[i].bad {
+			out = append(out, now[i])
+			continue
+		}
+		for _, t := range r.accepted {
+			if t.same(&now[i].source) {
+				out = append(out, t)
+			}
+		}
 	}
-	_, err := r.readRecord()
-	return err
+	return out, nil
 }
 
 // accept takes texts as accepted and records them.
@@ -118,63 +125,68 @@ func (r *Rules) accept(texts []text) error {
 	if err := r.opts.Trust.save(rec); err != nil {
 		return fmt.Errorf("what is accepted cannot be recorded: %w", err)
 	}
-	_, err := r.readRecord()
-	return err
+	return r.readRecord()
 }
 
-// readRecord takes over what somebody has accepted since, and reports whether there was something new.
-func (r *Rules) readRecord() (bool, error) {
+// readRecord takes over what somebody has accepted since. Files that are no files of the workspace any more are left out.
+func (r *Rules) readRecord() error {
 	if !r.opts.Narrow {
-		return false, nil
+		return nil
 	}
 	rec, hash, err := r.opts.Trust.load(r.opts.Workspace)
 	if err != nil || hash == r.record || rec == nil {
-		return false, err
+		return err
 	}
 	r.record, r.accepted = hash, nil
-	for _, f := range rec.Files {
-		if t, ok := r.place(f.Path); ok {
-			t.bytes = []byte(f.Text)
-			r.accepted = append(r.accepted, t)
+	for _, s := range r.sources() {
+		at := slices.IndexFunc(rec.Files, func(f Accepted) bool { return f.Path == s.path })
+		if at >= 0 && s.part == workspacePart {
+			r.accepted = append(r.accepted, text{source: s, bytes: []byte(rec.Files[at].Text)})
 		}
 	}
-	return true, nil
-}
-
-// place tells what kind of file of the workspace a path is; false for one that is none any more.
-func (r *Rules) place(path string) (text, bool) {
-	for _, s := range r.foreign() {
-		if s.dir != "" && s.path() == path {
-			return text{path: path, dialect: s.dialect, origin: s.origin, discovered: true}, true
-		}
-	}
-	dsh := slices.Contains(r.opts.Dialects, DSH) && !filepath.IsAbs(r.opts.RulesFile) && slices.Contains(r.places(), path)
-	return text{path: path, dialect: DSH, discovered: true}, dsh
+	return nil
 }
 
 // pendingSuffix marks the layers of rules that are not accepted.
 const pendingSuffix = " (pending)"
 
 // narrowed compiles the files. What of the workspace is not accepted may only narrow: it is walked beside what is.
-func (r *Rules) narrowed(texts, accepted []text, ignoreBad bool) (*Snapshot, error) {
-	now, err := r.compile(texts, ignoreBad)
-	if err != nil || !r.opts.Narrow || sameTexts(ofWorkspace(texts), accepted) {
-		return now, err
+func (r *Rules) narrowed(texts, accepted []text) (*Snapshot, error) {
+	trusted, ours := splitTexts(texts)
+	if !r.opts.Narrow || sameTexts(ours, accepted) && !slices.ContainsFunc(ours, func(t text) bool { return t.bad }) {
+		return r.compile(inForce(texts), view{})
 	}
-	base := slices.DeleteFunc(slices.Clone(texts), func(t text) bool { return t.discovered })
-	s, err := r.compile(slices.Concat(base, accepted), false)
+	changed := changes(accepted, ours)
+	apart, stale := map[string]bool{}, map[string]bool{}
+	for _, c := range changed {
+		apart[c.Path], stale[c.Path] = true, true
+	}
+	now, err := r.compile(inForce(texts), view{apart: apart})
 	if err != nil {
-		// The settings changed and what was accepted does not load any more: nothing is.
-		if s, err = r.compile(base, false); err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
-	now.Policy = netrule.NewPolicy(now.Policy.Options(), now.layers(pendingSuffix, r.opts.Host)...)
+	s, err := r.compile(inForce(slices.Concat(trusted, accepted)), view{stale: stale, broken: true})
+	if err != nil {
+		return nil, fmt.Errorf("what was accepted does not load any more: %w", err)
+	}
+	now.Policy = netrule.NewPolicy(now.Policy.Options(), now.connections(pendingSuffix, r.opts.Host)...)
 	s.Policy = s.Policy.And(now.Policy)
-	s.Pending, s.Files, s.Changed = now, now.Files, len(changes(accepted, ofWorkspace(texts)))
+	s.Pending, s.Files, s.Changed = now, now.Files, len(changed)
 	s.Hash = s.Hash[:8] + now.Hash[:8]
 	s.Warnings = append(slices.Clone(now.Warnings), "the rules of the workspace have changed and are not accepted: they narrow at once, and open nothing until dshproxy trust")
 	return s, nil
+}
+
+// splitTexts parts what the governed program may write from the rest.
+func splitTexts(texts []text) (trusted, ours []text) {
+	for _, t := range texts {
+		if t.part == workspacePart {
+			ours = append(ours, t)
+		} else {
+			trusted = append(trusted, t)
+		}
+	}
+	return trusted, ours
 }
 
 // Now gives what the files say, accepted or not.
@@ -185,11 +197,8 @@ func (s *Snapshot) Now() *Snapshot {
 	return s
 }
 
-// filesHash is the hash of the files as they are.
-func (s *Snapshot) filesHash() string { return s.Now().Hash }
-
 func sameTexts(a, b []text) bool {
-	return slices.EqualFunc(a, b, func(x, y text) bool { return x.path == y.path && bytes.Equal(x.bytes, y.bytes) })
+	return slices.EqualFunc(a, b, func(x, y text) bool { return x.same(&y.source) && bytes.Equal(x.bytes, y.bytes) })
 }
 
 // Review is a file of the workspace that is not accepted as it is. Old is empty for a new one, New for one that is gone.
@@ -208,30 +217,32 @@ type Reviewed struct {
 func (r *Rules) Review() (Reviewed, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	texts, err := r.gather(false)
-	if err != nil {
+	g := r.gather(false)
+	if err := errors.Join(g.errs[workspacePart]...); err != nil {
 		return Reviewed{}, err
 	}
-	if _, err := r.compile(texts, false); err != nil {
+	if err := r.sound(g.texts[workspacePart]); err != nil {
 		return Reviewed{}, err
 	}
-	out := Reviewed{texts: ofWorkspace(texts)}
+	out := Reviewed{texts: g.texts[workspacePart]}
 	out.Changes = changes(r.accepted, out.texts)
 	return out, nil
 }
 
 // changes pairs what was accepted with what is there now.
 func changes(accepted, now []text) []Review {
-	find := func(in []text, path string) string {
+	find := func(in []text, path string) *text {
 		if i := slices.IndexFunc(in, func(t text) bool { return t.path == path }); i >= 0 {
-			return string(in[i].bytes)
+			return &in[i]
 		}
-		return ""
+		return nil
 	}
 	var out []Review
 	for _, t := range slices.Concat(now, accepted) {
-		c := Review{t.path, find(accepted, t.path), find(now, t.path)}
-		if c.Old != c.New && !slices.Contains(out, c) {
+		old, next := find(accepted, t.path), find(now, t.path)
+		c := Review{Path: t.path, New: next.content(), Old: old.content()}
+		differ := old == nil || next == nil || next.bad || c.Old != c.New // an empty file is not none
+		if differ && !slices.Contains(out, c) {
 			out = append(out, c)
 		}
 	}
@@ -243,4 +254,12 @@ func (r *Rules) Accept(reviewed Reviewed) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.accept(reviewed.texts)
+}
+
+// content is the text of a file, empty for none.
+func (t *text) content() string {
+	if t == nil {
+		return ""
+	}
+	return string(t.bytes)
 }

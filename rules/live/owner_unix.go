@@ -24,9 +24,6 @@ func CheckOwner(path string) error {
 	return checkWay(abs, maxLinks)
 }
 
-// maxLinks is how many links may be followed on the way to a file.
-const maxLinks = 40
-
 // checkWay walks a path from the root. Each folder is tested before what it holds is looked at, and a link sends the
 // walk along its own way, because whoever can change a folder on it decides where it leads.
 func checkWay(path string, links int) error {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"time"
 )
 
@@ -75,26 +73,12 @@ func (r *Rules) signature() string {
 
 // places gives every path that a reload looks at.
 func (r *Rules) places() []string {
-	paths := slices.Clone(r.opts.Managed)
-	if r.opts.FallbackPath != "" {
-		paths = append(paths, r.opts.FallbackPath)
-	}
-	for _, s := range r.foreign() {
-		paths = append(paths, s.path())
+	var paths []string
+	for _, s := range r.sources() {
+		paths = append(paths, s.path)
 	}
 	if r.opts.Narrow {
 		paths = append(paths, r.opts.Trust.path(r.opts.Workspace))
 	}
-	if !slices.Contains(r.opts.Dialects, DSH) {
-		return paths
-	}
-	if filepath.IsAbs(r.opts.RulesFile) {
-		return append(paths, r.opts.RulesFile)
-	}
-	for dir := r.opts.Workspace; ; dir = filepath.Dir(dir) {
-		paths = append(paths, filepath.Join(dir, r.opts.RulesFile))
-		if !r.opts.SearchUp || dir == filepath.Dir(dir) {
-			return paths
-		}
-	}
+	return paths
 }

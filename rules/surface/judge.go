@@ -121,17 +121,43 @@ func (w *worst) take(action netrule.Action, ref netrule.RuleRef) {
 	}
 }
 
-// ask evaluates one surface for a value that goes by several names. What the trusted files alone deny stays denied.
-func (w *worst) ask(surface string, names []string) {
-	question := surface + "\x00" + strings.Join(names, "\x00")
+// first reports whether a question, of whatever kind, is new, and whether there is work left to answer it.
+func (w *worst) first(kind string, names []string) bool {
+	question := kind + "\x00" + strings.Join(names, "\x00")
 	if !w.work.Spend(200+3*len(question)) || w.asked[question] {
-		return
+		return false
 	}
 	w.asked[question] = true
-	r := w.rulesAbout(surface)
-	w.take(w.evaluateNames(r.rules, names))
-	if action, ref := w.evaluateNames(r.trusted, names); action == netrule.Deny {
-		w.take(action, ref)
+	return true
+}
+
+// ask evaluates one surface for a value that goes by several names. What the trusted files alone deny stays denied.
+func (w *worst) ask(surface string, names []string) {
+	if !w.first("ask\x00"+surface, names) {
+		return
+	}
+	about := w.rulesAbout(surface)
+	action, ref := netrule.Ask, netrule.RuleRef{}
+	if r := w.winner(about.rules, names); r != nil {
+		action, ref = r.Action, r.ref
+	}
+	w.take(action, ref)
+	if r := w.winner(about.trusted, names); r != nil && r.Action == netrule.Deny {
+		w.take(r.Action, r.ref)
+	}
+}
+
+// askAbout evaluates another reading of what was evaluated already: only a deny or ask rule that is about it counts, and
+// no rule for everything.
+func (w *worst) askAbout(surface string, names []string) {
+	if !w.first("about\x00"+surface, names) {
+		return
+	}
+	about := w.rulesAbout(surface)
+	for _, rules := range [][]placedRule{about.rules, about.trusted} {
+		if r := w.winner(rules, names); r != nil && r.Action != netrule.Allow && r.Surface != "*" && r.Pattern != "*" {
+			w.take(r.Action, r.ref)
+		}
 	}
 }
 
@@ -155,18 +181,16 @@ func (w *worst) rulesAbout(surface string) relevant {
 	return r
 }
 
-// evaluateNames gives the last rule that matches any of the names; ask when there is none.
-func (w *worst) evaluateNames(rules []placedRule, names []string) (netrule.Action, netrule.RuleRef) {
+// winner gives the last rule that matches any of the names, or nil.
+func (w *worst) winner(rules []placedRule, names []string) *placedRule {
 	o := Options{Home: w.home, work: w.work}
-	for _, r := range slices.Backward(rules) {
-		if !w.work.Spend(10) {
-			break
-		}
+	for i := len(rules) - 1; i >= 0 && w.work.Spend(10); i-- {
+		r := &rules[i]
 		if slices.ContainsFunc(names, func(n string) bool { return o.match(r.Pattern, n) }) {
-			return r.Action, r.ref
+			return r
 		}
 	}
-	return netrule.Ask, netrule.RuleRef{}
+	return nil
 }
 
 // hasPaths reports whether any rule is about all paths.
@@ -192,35 +216,82 @@ func (w *worst) path(p, cwd string) {
 	}
 }
 
-// indirect commands run what their arguments say: no rule about their text approves that.
-var indirect = []string{"sh", "bash", "zsh", "dash", "eval", "sudo", "doas", "env", "xargs", "time", "nohup", "timeout", "nice", "setsid", "stdbuf", "watch", "exec", "command", "find", "fd"}
+// indirect commands run what their arguments say: no rule about their text approves that. "--" is what is left of a
+// wrapper that the shell itself reads.
+var indirect = []string{
+	"sh", "bash", "zsh", "dash", "ksh", "eval", "sudo", "doas", "su", "runuser", "env", "xargs", "parallel", "time", "nohup", "timeout", "nice", "ionice", "setsid", "stdbuf", "watch", "flock", "chroot",
+	"exec", "command", "builtin", "source", ".", "busybox", "toybox", "--", "find", "fd",
+}
+
+// maxCommand is the longest command, in bytes, that is looked at; a longer one is denied.
+const maxCommand = 256 << 10
 
 // command evaluates every simple command, and the paths among their words.
 func (w *worst) command(call *Call) {
 	text, cwd := call.text("command"), call.Cwd
+	if len(text) > maxCommand {
+		w.work.Empty()
+		return
+	}
 	script := call.Script
 	if !script.Reads(text) {
 		script = toolspec.ReadScript(text)
 	}
 	commands, whole := script.Commands()
 	w.work.Spend(10*len(text) + 300*len(commands))
-	for _, c := range commands {
+	for i := range commands {
 		if w.work.Over() {
 			return
 		}
+		c := &commands[i]
+		for _, f := range c.Files {
+			w.word(f, cwd)
+		}
+		if c.Timed {
+			w.take(netrule.Ask, netrule.RuleRef{})
+		}
+		if len(c.Words) == 0 || !w.first("command", append([]string{c.Text}, c.Words...)) {
+			continue
+		}
+		w.work.Spend(700 + 10*len(c.Text)) // for its readings
 		w.ask("bash", []string{c.Text})
+		for _, reading := range c.Readings() {
+			w.askAbout("bash", []string{reading})
+		}
 		if runsArguments(c.Words) {
 			w.take(netrule.Ask, netrule.RuleRef{})
 		}
 		for _, word := range c.Words[1:] {
-			if looksLikePath(word) {
-				w.path(word, cwd)
-			}
+			w.word(word, cwd)
 		}
 	}
 	if !whole || len(commands) == 0 {
 		w.ask("bash", []string{strings.TrimSpace(text)})
 		w.take(netrule.Ask, netrule.RuleRef{})
+	}
+}
+
+// word evaluates what may be a path: what looks like one as such, anything else for the rules that are about it.
+func (w *worst) word(word, cwd string) {
+	if !w.first("word", []string{word}) {
+		return
+	}
+	if looksLikePath(word) {
+		w.path(word, cwd)
+		return
+	}
+	if strings.Contains(word, "://") {
+		return
+	}
+	if strings.HasPrefix(word, "-") {
+		_, value, ok := strings.Cut(word, "=")
+		if !ok || value == "" {
+			return
+		}
+		word = value
+	}
+	if w.work.Spend(500 + 20*(len(word)+len(cwd))) {
+		w.askAbout("path", aliases(word, cwd, w.home))
 	}
 }
 
@@ -265,7 +336,7 @@ func (c *Call) paths() []string {
 func aliases(p, cwd, home string) []string {
 	names := []string{p}
 	full := strings.ReplaceAll(p, `\`, "/")
-	for _, prefix := range []string{"~", "$HOME"} {
+	for _, prefix := range []string{"~", "$HOME", "${HOME}"} {
 		if rest, ok := strings.CutPrefix(full, prefix); ok && home != "" && (rest == "" || rest[0] == '/') {
 			full = home + rest
 		}

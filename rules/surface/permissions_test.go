@@ -2,7 +2,9 @@ package surface
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"dshproxy/netrule"
 )
@@ -42,7 +44,7 @@ func TestDecide(t *testing.T) {
 		{set, "bash", m{"command": "A=1 git status"}, "allow /g.json:6"},
 		{set, "bash", m{"command": "sudo ls"}, "ask"},
 		{set, "bash", m{"command": "git status; if"}, "ask"},
-		{set, "bash", m{"command": "cat prod.env"}, "allow /g.json:6"},
+		{set, "bash", m{"command": "cat prod.env"}, "deny /g.json:7"},
 		{set, "bash", m{"command": "cat ./prod.env"}, "deny /g.json:7"},
 		{set, "bash", m{"command": "cat ~/.ssh/id"}, "deny /g.json:7"},
 		{set, "bash", m{"command": "cat /etc/passwd"}, "ask /g.json:8"},
@@ -136,4 +138,55 @@ func FuzzParsePermissions(f *testing.F) {
 			t.Fatal("allowed without a rule")
 		}
 	})
+}
+
+// TestReadings: a denial holds whatever way the command is written, and a path is one wherever it stands.
+func TestReadings(t *testing.T) {
+	set := NewSet([]*Permissions{permissions(t, "/g.json", `{"permission": {"*": "allow", "bash": {"*": "allow", "rm *": "deny", "git push *": "ask", "/opt/*": "deny"},
+		"path": {"*": "ask", "*.env": "deny", "*.key": "deny", "*/secrets/*": "deny", "src/*": "allow", "./*": "allow"}, "external_directory": "ask"}}`)}, nil)
+	strict := NewSet([]*Permissions{permissions(t, "/s.json", `{"permission": {"*": "deny", "bash": {"*": "deny", "./run *": "allow", "cat *": "allow"}, "path": {"*": "ask", "./*": "allow", "*.key": "ask"}}}`)}, nil)
+	for _, tt := range []struct {
+		set      *Set
+		want     string
+		commands []string
+	}{
+		{set, "deny", []string{
+			"'rm' x", "r''m x", `\rm x`, `r\m x`, "$'rm' x", `"rm" x`, "/bin/rm x", "'/bin/rm' x", "time -- rm x", "time rm x", "nohup rm x", "A=1 'rm' x", "sudo rm x", "env A=1 /bin/rm x", "timeout 5 rm x", "rm\tx", "rm \\\nx",
+			"busybox rm x", "xargs rm x", "$(/bin/rm x)", "if 'rm' x; then :; fi", "( )\n/bin/rm x",
+			"cat .env", "cat<.env", "cat < .env", "cat 0< .env", "echo x > .env", "echo x >>.env", ">.env", "{ ls; } > .env", "cat a.key", "cat 'a'.key", "cat --file=a.key", "cat < a.key", "cat $'.env'", "ls > x.key", "cat ${HOME}/secrets/k",
+			"/opt/x",
+		}},
+		{set, "ask", []string{
+			"'git' push x", "/usr/bin/git push x", "ls >/tmp/x", "cat </etc/x", "time ls", "time -- ls", "busybox ls", "su -c ls", "parallel ls", "source x", ". x", "builtin ls", "toybox ls", "ls > src2/x", "echo 'x",
+		}},
+		{set, "allow", []string{"ls", "cat x", "cat README.md", "ls > out", "ls 2>/dev/null", "cat < /dev/null", "git status", "echo rm", "curl https://a.test/x.key", "ls src/a", "/bin/ls x.txt", "make -j4 X=y"}},
+		{strict, "allow", []string{"./run x", "cat x", "cat x > y"}},
+		{strict, "ask", []string{"cat a.key", "cat > a.key"}},
+		{strict, "deny", []string{"run x", "ls"}},
+	} {
+		for _, command := range tt.commands {
+			action, ref := tt.set.Decide(Call{Tool: "bash", Args: m{"command": command}, Cwd: "/work", Home: "/home/u"})
+			if action.String() != tt.want {
+				t.Errorf("%q: %s by %s, want %s", command, action, ref.Reason, tt.want)
+			}
+		}
+	}
+}
+
+// TestLargeCommands: what is too large to be matched is denied, soon.
+func TestLargeCommands(t *testing.T) {
+	text := `{"permission": {"bash": {"*": "allow"`
+	for i := range 5000 {
+		text += fmt.Sprintf(`, "*a%d*b*": "deny"`, i)
+	}
+	set := NewSet([]*Permissions{permissions(t, "/g.json", text+`}, "path": {"*": "allow"}}}`)}, nil)
+	for name, command := range map[string]string{
+		"long": strings.Repeat("a", maxCommand+1), "many words": "x " + strings.Repeat("a/b ", 60_000), "many commands": strings.Repeat("a;", 100_000), "one word": strings.Repeat("a", 200_000),
+	} {
+		start := time.Now()
+		action, _ := set.Decide(Call{Tool: "bash", Args: m{"command": command}, Cwd: "/work"})
+		if took := time.Since(start); action != netrule.Deny || took > 20*time.Second {
+			t.Errorf("%s: %s in %v", name, action, took)
+		}
+	}
 }

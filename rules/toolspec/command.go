@@ -1,9 +1,11 @@
 package toolspec
 
 import (
+	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"dshproxy/rules/shellword"
 	"dshproxy/rules/work"
@@ -34,6 +36,8 @@ type simpleCommand struct {
 	words   []string // in their own spelling
 	plain   []string // decoded
 	writes  []string // files that it redirects output to
+	reads   []string // files that it redirects input from
+	timed   bool     // by the shell itself
 
 	texts []string // what spellings gives
 }
@@ -55,6 +59,10 @@ func (c *simpleCommand) spellings() []string {
 
 // firesOn: a deny or ask rule fires on any command at any depth, or on the whole text.
 func (r Rule) firesOn(c *subject) bool {
+	if len(c.script.text) > maxParsed {
+		c.Work.Empty()
+		return false
+	}
 	covers := func(text string) bool { return r.covers(text, c.Work) }
 	if covers(c.trimmed) {
 		return true
@@ -119,7 +127,7 @@ func runsOthers(words []string) bool {
 		return true
 	case "find":
 		return slices.ContainsFunc(words, func(w string) bool {
-			return w == "-delete" || strings.HasPrefix(w, "-exec") || strings.HasPrefix(w, "-ok")
+			return w == "-delete" || strings.HasPrefix(w, "-exec") || strings.HasPrefix(w, "-ok") || strings.HasPrefix(w, "-fprint") || w == "-fls"
 		})
 	default:
 		return false
@@ -135,6 +143,10 @@ var wrapperValues = map[string][]string{
 // strip takes those wrappers off. xargs with options and command -v run something else, or nothing.
 func strip(words []string) []string {
 	for len(words) > 1 {
+		if words[0] == "--" { // of a wrapper that the shell itself reads, as time
+			words = words[1:]
+			continue
+		}
 		values, ok := wrapperValues[words[0]]
 		if !ok || words[0] == "xargs" && strings.HasPrefix(words[1], "-") || words[0] == "command" && (words[1] == "-v" || words[1] == "-V") {
 			return words
@@ -220,8 +232,11 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 func commandsOf(file *syntax.File, text string) (commands []simpleCommand, whole bool) {
 	whole = true
 	slice := func(n syntax.Node) string { return text[n.Pos().Offset():n.End().Offset()] }
+	timed := map[*syntax.Stmt]bool{}
 	syntax.Walk(file, func(n syntax.Node) bool {
 		switch n := n.(type) {
+		case *syntax.TimeClause:
+			timed[n.Stmt] = true
 		case *syntax.FuncDecl, *syntax.CoprocClause, *syntax.DeclClause, *syntax.LetClause, *syntax.TestDecl:
 			whole = false
 		case *syntax.WordIter:
@@ -230,10 +245,13 @@ func commandsOf(file *syntax.File, text string) (commands []simpleCommand, whole
 		case *syntax.ParamExp:
 			whole = whole && (n.Exp == nil || n.Exp.Op != syntax.AssignUnset && n.Exp.Op != syntax.AssignUnsetOrNull)
 		case *syntax.Stmt:
-			c := simpleCommand{}
+			c := simpleCommand{timed: timed[n]}
 			for _, r := range n.Redirs {
 				if writesFile(r, slice) {
 					c.writes = append(c.writes, shellword.Text(r.Word, text))
+				}
+				if r.Op == syntax.RdrIn || r.Op == syntax.RdrInOut {
+					c.reads = append(c.reads, shellword.Text(r.Word, text))
 				}
 			}
 			call, ok := n.Cmd.(*syntax.CallExpr)
@@ -261,16 +279,39 @@ func commandsOf(file *syntax.File, text string) (commands []simpleCommand, whole
 type Command struct {
 	// Text is the command as it is written, without assignments and redirects.
 	Text string
-	// Words are its words, decoded.
+	// Words are its words, decoded; none for redirects alone.
 	Words []string
+	// Files are what it redirects from and to, decoded, but for /dev/null.
+	Files []string
+	// Timed says that the shell's own time runs it.
+	Timed bool
+}
+
+// Readings gives what the command may as well be called: decoded, without what runs it, by the name of its program alone.
+func (c *Command) Readings() []string {
+	var out []string
+	for _, words := range [][]string{c.Words, strip(c.Words), runs(c.Words)} {
+		if len(words) == 0 {
+			continue
+		}
+		rest := strings.Join(append([]string{""}, words[1:]...), " ")
+		for _, name := range []string{words[0], path.Base(words[0])} {
+			if text := name + rest; text != c.Text && !slices.Contains(out, text) {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
 }
 
 // Commands gives every simple command of the text at any depth. whole is false when the text does not parse, or holds
 // what is no simple command; what there is was then split by operators.
 func (s *Script) Commands() (commands []Command, whole bool) {
-	for _, c := range s.commands {
-		if len(c.words) > 0 {
-			commands = append(commands, Command{c.spelt(), c.plain})
+	for i := range s.commands {
+		c := &s.commands[i]
+		files := slices.DeleteFunc(slices.Concat(c.reads, c.writes), func(f string) bool { return f == "/dev/null" })
+		if len(c.words)+len(files) > 0 {
+			commands = append(commands, Command{c.spelt(), c.plain, files, c.timed})
 		}
 	}
 	return commands, s.whole
@@ -289,6 +330,9 @@ func writesFile(r *syntax.Redirect, slice func(syntax.Node) string) bool {
 	}
 }
 
+// unquoter takes off what quotes, wherever it stands.
+var unquoter = strings.NewReplacer(`"`, "", "'", "", `\`, "")
+
 // splitPlainly cuts at operators without regard to quotes, which can only make a deny rule see more. What a shell reads
 // before a command is taken off.
 func splitPlainly(text string) []simpleCommand {
@@ -298,9 +342,17 @@ func splitPlainly(text string) []simpleCommand {
 		for len(words) > 0 && (slices.Contains([]string{"then", "do", "else", "elif", "if", "while", "until", "!", "$"}, words[0]) || strings.IndexByte(words[0], '=') > 0) {
 			words = words[1:]
 		}
-		if len(words) > 0 {
-			out = append(out, simpleCommand{words: words, plain: words})
+		if len(words) == 0 {
+			continue
 		}
+		c := simpleCommand{words: words}
+		for _, w := range words {
+			c.plain = append(c.plain, unquoter.Replace(w))
+		}
+		// What does not parse may name a file anywhere.
+		names := strings.FieldsFunc(unquoter.Replace(part), func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("<>,=", r) })
+		c.reads, c.writes = names, names
+		out = append(out, c)
 	}
 	return out
 }

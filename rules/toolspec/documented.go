@@ -9,17 +9,26 @@ import (
 	"dshproxy/rules/work"
 )
 
-// Scope is where the settings that hold a rule stand, for its paths. Relative ones are seen from Cwd.
+// Scope is where a call is made and where the settings that hold a rule stand, for their paths. A relative pattern of a
+// deny or ask rule is seen from the workspace and from the working folder, one of an allow rule from the working folder
+// if that lies in the workspace, else from the workspace.
 type Scope struct {
-	Cwd  string // the working folder of the call, absolute
-	Dir  string // the folder that "/" at the start of a pattern means
-	Home string // the folder that "~/" means; empty matches nothing
+	Cwd       string // the working folder of the call, absolute
+	Workspace string // absolute; empty means Cwd
+	Dir       string // the folder that "/" at the start of a pattern means
+	Home      string // the folder that "~/" means; empty matches nothing
 }
 
 // Matches reports whether a rule that stands in the list of an action matches a call. Deny and ask rules match if any
-// part of the call does, allow rules only if every part does. The zero action is deny.
+// part of the call does, or when there is not the work to tell; allow rules only if every part does. The zero action is
+// deny.
 func (r Rule) Matches(list netrule.Action, c Call, s Scope) bool {
-	return r.matches(list, newSubject(c), s)
+	sub := newSubject(c)
+	matched := r.matches(list, sub, s)
+	if sub.Work.Over() {
+		return list != netrule.Allow
+	}
+	return matched
 }
 
 // subject is a call under judgement; its command is read once, for all rules.
@@ -28,19 +37,18 @@ type subject struct {
 	parsed  bool
 	script  *Script
 	trimmed string // the text of the command
+	files   *files
 
 	host   string
 	isURL  bool
 	hosted bool
-
-	files map[string][]string // by the tool of the rule, what a command plainly reads or writes
 }
 
 func newSubject(c Call) *subject {
 	if c.Work == nil {
 		c.Work = work.New(work.PerCall)
 	}
-	return &subject{Call: c, files: map[string][]string{}}
+	return &subject{Call: c}
 }
 
 // shell reads the command of a call that has one.
@@ -148,52 +156,43 @@ func (r Rule) pathMatches(allow bool, c *subject, s Scope) bool {
 		}
 	}
 	if c.Tool == "Bash" && !allow {
-		return slices.ContainsFunc(r.shellFiles(c), func(name string) bool { return r.coversPath(allow, name, s, c.Work) })
+		return c.shell() && r.shellPathMatches(c, s)
 	}
 	name, ok := c.text("file_path", "path", "notebook_path")
-	return ok && name != "" && slices.Contains(covered, c.Tool) && r.coversPath(allow, name, s, c.Work)
-}
-
-// fileCommands are commands whose operands are files that they read; of those that sed -i changes, too.
-var fileCommands = []string{"cat", "head", "tail", "sed", "less", "more", "tac", "nl"}
-
-// shellFiles are the files that a command plainly reads, or writes.
-func (r Rule) shellFiles(c *subject) []string {
-	if !c.shell() {
-		return nil
-	}
-	if known, ok := c.files[r.Tool]; ok {
-		return known
-	}
-	var out []string
-	for _, cmd := range c.script.commands {
-		out = append(out, cmd.writes...)
-		words := strip(cmd.plain)
-		if len(words) == 0 || !slices.Contains(fileCommands, words[0]) {
-			continue
-		}
-		inPlace := slices.ContainsFunc(words, func(w string) bool { return strings.HasPrefix(w, "-i") || strings.HasPrefix(w, "--in-place") })
-		if r.Tool == "Edit" && (words[0] != "sed" || !inPlace) {
-			continue
-		}
-		for _, w := range words[1:] {
-			if !strings.HasPrefix(w, "-") {
-				out = append(out, w)
-			}
-		}
-	}
-	// A file that is named often is looked at once.
-	slices.Sort(out)
-	c.files[r.Tool] = slices.Compact(out)
-	return c.files[r.Tool]
-}
-
-// coversPath matches one path.
-func (r Rule) coversPath(allow bool, name string, s Scope, left *work.Budget) bool {
-	if !left.Spend(500 + 30*(len(name)+len(s.Cwd)+len(r.Spec))) {
+	if !ok || name == "" || !slices.Contains(covered, c.Tool) {
 		return false
 	}
-	cwd := path.Join("/", s.Cwd)
+	if tooLong(name) {
+		if !allow {
+			c.Work.Empty()
+		}
+		return false
+	}
+	if allow {
+		return r.allowsPath(c, name, s)
+	}
+	return r.deniesPath(c, filePath{name: name}, s, false)
+}
+
+// shellPathMatches looks at the files that a command reads or writes: a denied read also keeps from writing.
+func (r Rule) shellPathMatches(c *subject, s Scope) bool {
+	f := c.shellFiles(s)
+	denied := func(p filePath) bool {
+		if tooLong(p.name) {
+			c.Work.Empty()
+		}
+		return r.deniesPath(c, p, s, f.hidden)
+	}
+	return slices.ContainsFunc(f.writes, denied) || r.Tool == "Read" && slices.ContainsFunc(f.reads, denied)
+}
+
+// pathCost is what it takes to see a path from where a rule does.
+func (r Rule) pathCost(name string, s Scope) int {
+	return 500 + 30*(len(name)+len(s.Cwd)+len(s.Workspace)+len(r.Spec))
+}
+
+// absolute gives the clean path of a name.
+func absolute(name string, s Scope) string {
 	name = strings.ReplaceAll(name, `\`, "/")
 	if len(name) > 2 && name[1] == ':' && name[2] == '/' {
 		name = "/" + strings.ToLower(name[:1]) + name[2:] // C:\x is /c/x
@@ -202,36 +201,82 @@ func (r Rule) coversPath(allow bool, name string, s Scope, left *work.Budget) bo
 		name = path.Join(s.Home, name[2:])
 	}
 	if !path.IsAbs(name) {
-		name = path.Join(cwd, name)
+		name = path.Join("/", s.Cwd, name)
 	}
-	anchor, pattern := r.anchored(s, cwd)
+	return path.Clean(name)
+}
+
+// allowsPath matches one path against an allow rule.
+func (r Rule) allowsPath(c *subject, name string, s Scope) bool {
+	if !c.Work.Spend(r.pathCost(name, s)) {
+		return false
+	}
+	from := path.Join("/", s.Cwd)
+	if ws := path.Join("/", s.Workspace); s.Workspace != "" && from != ws {
+		if _, ok := below(ws, from); !ok {
+			from = ws
+		}
+	}
+	anchor, pattern := r.anchored(s, from)
 	if anchor == "" {
 		return false
 	}
-	relative, ok := below(anchor, path.Clean(name))
-	if !ok {
-		return false
-	}
-	if matchPath(pattern, relative, left) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, relative, left) {
-		return true
-	}
-	return !allow && r.coversFolder(pattern, relative, left)
+	relative, ok := below(anchor, absolute(name, s))
+	return ok && (matchPath(pattern, relative, c.Work) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, relative, c.Work))
 }
 
-// coversFolder is what only deny and ask rules do: a folder at any depth, a folder itself, and all that is in a folder.
-func (r Rule) coversFolder(pattern, relative string, left *work.Budget) bool {
-	if first, rest, ok := strings.Cut(pattern, "/"); ok && rest == "**" && !r.rooted() && matchPath("**/"+first+"/**", relative, left) {
-		return true
+// deniesPath matches one path against a deny or ask rule: a bare name or a relative folder at any depth, a folder itself,
+// and all that is in a folder.
+func (r Rule) deniesPath(c *subject, p filePath, s Scope, hidden bool) bool {
+	if !c.Work.Spend(r.pathCost(p.name, s)) {
+		return false
 	}
-	if folder, ok := strings.CutSuffix(pattern, "/**"); ok && matchPath(folder, relative, left) {
-		return true
+	name := absolute(p.name, s)
+	roots := []string{path.Join("/", s.Cwd)}
+	if ws := path.Join("/", s.Workspace); s.Workspace != "" && ws != roots[0] {
+		roots = append(roots, ws)
 	}
-	for dir := path.Dir(relative); dir != "." && !left.Over(); dir = path.Dir(dir) {
-		if matchPath(pattern, dir, left) || strings.IndexByte(pattern, '/') < 0 && matchPath("**/"+pattern, dir, left) {
-			return true
+	for _, from := range roots {
+		anchor, pattern := r.anchored(s, from)
+		if anchor == "" {
+			continue
+		}
+		var patterns []string
+		first, rest, _ := strings.Cut(pattern, "/")
+		switch {
+		case rest == "" || rest == "**" && !r.rooted():
+			patterns = append(patterns, "**/"+pattern)
+		default:
+			patterns = append(patterns, pattern)
+		}
+		if folder, ok := strings.CutSuffix(pattern, "/**"); ok && !p.glob {
+			if folder == first && !r.rooted() {
+				folder = "**/" + folder
+			}
+			patterns = append(patterns, folder)
+		}
+		relative, inside := below(anchor, name)
+		if p.glob { // which may stand before the folder's end
+			relative, inside = name[1:], true
+			for i := range patterns {
+				patterns[i] = strings.TrimLeft(literal(anchor)+"/"+patterns[i], "/")
+			}
+		}
+		if !inside {
+			continue
+		}
+		for _, pattern := range patterns {
+			if self, above := matchFolders(pattern, relative, p.glob, hidden || p.hidden, c.Work); self || above {
+				return true
+			}
 		}
 	}
 	return false
+}
+
+// literal is the pattern of a path.
+func literal(name string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
 }
 
 // rooted reports whether the pattern names its anchor.
@@ -240,7 +285,7 @@ func (r Rule) rooted() bool {
 }
 
 // anchored gives the folder that a pattern is relative to, and the rest of it.
-func (r Rule) anchored(s Scope, cwd string) (anchor, pattern string) {
+func (r Rule) anchored(s Scope, from string) (anchor, pattern string) {
 	switch {
 	case strings.HasPrefix(r.Spec, "//"):
 		anchor, pattern = "/", r.Spec[2:]
@@ -249,7 +294,7 @@ func (r Rule) anchored(s Scope, cwd string) (anchor, pattern string) {
 	case strings.HasPrefix(r.Spec, "/"):
 		anchor, pattern = path.Join("/", s.Dir), r.Spec[1:]
 	default:
-		anchor, pattern = cwd, r.Spec
+		anchor, pattern = from, r.Spec
 	}
 	pattern = path.Clean(pattern)
 	for anchor != "" && strings.HasPrefix(pattern, "../") {

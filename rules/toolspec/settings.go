@@ -72,6 +72,10 @@ func ParseSettings(file string, origin Origin, dir string, text []byte) (*Settin
 	if root.Kind != jsonc.Map {
 		return nil, root.Errorf("", "the settings must be a mapping")
 	}
+	s.checkKeys(root, "permissions", "sandbox", "allowManagedPermissionRulesOnly")
+	s.checkKeys(root.Get("permissions"), "allow", "ask", "deny")
+	s.checkKeys(root.Get("sandbox"), "network")
+	s.checkKeys(root.Get("sandbox").Get("network"), "allowedDomains", "deniedDomains", "strictAllowlist", "allowManagedDomainsOnly")
 	if err := s.readPermissions(root.Get("permissions")); err != nil {
 		return nil, err
 	}
@@ -129,6 +133,10 @@ func (r Rule) never(list netrule.Action) string {
 		return "rules for MCP tools take no parentheses"
 	case r.Bare && list == netrule.Allow && strings.Contains(r.Tool, "*") && !r.coversTool(true, strings.ReplaceAll(r.Tool, "*", "x"), work.New(work.PerCall)):
 		return "an allow rule may have a star only behind mcp__SERVER__"
+	case r.unknownTool(list) != "":
+		return r.unknownTool(list)
+	case r.badPattern() != "":
+		return r.badPattern()
 	case !r.Bare && slices.Contains(pathless, r.Tool) && r.Spec != "*" && !strings.Contains(r.Spec, ":"):
 		return "paths are judged by rules for Read and Edit"
 	case !r.Bare && list == netrule.Allow && !slices.Contains([]string{"Bash", "Read", "Edit", "WebFetch", "Agent"}, r.Tool) && r.Spec != "*":
@@ -138,11 +146,17 @@ func (r Rule) never(list netrule.Action) string {
 			return "no host can be called that"
 		}
 		return ""
-	case !r.Bare && r.Tool == "WebFetch" && r.Spec != "*" && (list == netrule.Allow || !strings.Contains(r.Spec, ":")):
+	case !r.Bare && r.Tool == "WebFetch" && r.Spec != "*" && (list == netrule.Allow || !strings.Contains(r.Spec, ":") || nearlyDomain(r.Spec)):
 		return "want WebFetch(domain:HOST)"
 	default:
 		return ""
 	}
+}
+
+// nearlyDomain reports a specifier that begins as domain: does, in another spelling.
+func nearlyDomain(spec string) bool {
+	name, _, ok := strings.Cut(spec, ":")
+	return ok && strings.EqualFold(strings.TrimSpace(name), "domain")
 }
 
 func (s *Settings) readNetwork(v *jsonc.Value) error {
@@ -267,24 +281,27 @@ type Verdict struct {
 	Connects bool
 }
 
-// Decide gives the verdict about a call. cwd is the folder that relative paths start from, home that of "~". When the work
-// is used up before all is looked at, the call is denied.
-func (s *Set) Decide(c Call, cwd, home string) Verdict {
+// Decide gives the verdict about a call. The scope's Dir is not looked at: each file has its own. When the work is used up
+// before all is looked at, the call is denied.
+func (s *Set) Decide(c Call, scope Scope) Verdict {
 	sub := newSubject(c)
-	v := s.decide(sub, cwd, home)
+	v := s.decide(sub, scope)
 	if sub.Work.Over() {
-		return Verdict{Matched: true, Ref: netrule.RuleRef{Reason: "the call is too long to be judged"}}
+		return Verdict{Matched: true, Ref: netrule.RuleRef{Reason: tooMuch}}
 	}
 	return v
 }
 
-func (s *Set) decide(sub *subject, cwd, home string) Verdict {
+const tooMuch = "the call is too long to be judged"
+
+func (s *Set) decide(sub *subject, scope Scope) Verdict {
 	for i := range s.rules {
 		r := &s.rules[i]
 		if !sub.Work.Spend(10) {
 			return Verdict{}
 		}
-		if r.matches(r.list, sub, Scope{Cwd: cwd, Dir: s.dirs[r.ref.File], Home: home}) {
+		scope.Dir = s.dirs[r.ref.File]
+		if r.matches(r.list, sub, scope) {
 			_, connects := r.hostPattern()
 			return Verdict{true, r.list, r.ref, connects}
 		}
@@ -316,6 +333,11 @@ func (s *Set) allowsTogether(c *subject) Verdict {
 		}
 	}
 	return Verdict{}
+}
+
+// Strict reports whether hosts that no list allows are denied; Connections then ends in the rule that denies them.
+func (s *Set) Strict() bool {
+	return slices.ContainsFunc(s.settings, func(f *Settings) bool { return f.strict > 0 })
 }
 
 // Connections gives the rules about connections: the sandbox's domains, and the WebFetch rules by domain. Denials come

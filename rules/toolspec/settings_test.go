@@ -45,7 +45,7 @@ func TestSetDecide(t *testing.T) {
 		{Call{Tool: "mcp__db__query"}, "allow /user.json:1"},
 		{Call{Tool: "Agent"}, "none"},
 	} {
-		v := set.Decide(tt.call, "/work", "/home/u")
+		v := decide(t, set, tt.call)
 		got := "none"
 		if v.Matched {
 			got = fmt.Sprintf("%s %s:%d", v.Action, v.Ref.File, v.Ref.Line)
@@ -65,15 +65,15 @@ func TestManagedOnly(t *testing.T) {
 		settings(t, Managed, `{"allowManagedPermissionRulesOnly": true, "permissions": {"allow": ["Bash(ls)"]}}`),
 		settings(t, Project, `{"allowManagedPermissionRulesOnly": false, "permissions": {"allow": ["Bash(rm)"], "deny": ["Bash(ls)"]}}`),
 	)
-	if v := set.Decide(bash("ls"), "/work", ""); !v.Matched || v.Action != netrule.Allow {
+	if v := decide(t, set, bash("ls")); !v.Matched || v.Action != netrule.Allow {
 		t.Errorf("ls: %+v", v)
 	}
-	if v := set.Decide(bash("rm"), "/work", ""); v.Matched {
+	if v := decide(t, set, bash("rm")); v.Matched {
 		t.Errorf("rm: %+v", v)
 	}
 	// Only the administrator's file may say so.
 	set = NewSet(settings(t, Project, `{"allowManagedPermissionRulesOnly": true, "permissions": {}}`), settings(t, User, `{"permissions": {"deny": ["Bash(ls)"]}}`))
-	if v := set.Decide(bash("ls"), "/work", ""); !v.Matched {
+	if v := decide(t, set, bash("ls")); !v.Matched {
 		t.Error("a project silenced the user's denial")
 	}
 }
@@ -170,7 +170,56 @@ func FuzzParseSettings(f *testing.F) {
 		set := NewSet(s)
 		netrule.NewPolicy(netrule.Options{}, netrule.Layer{Name: "x", Rules: set.Connections()})
 		for _, c := range []Call{bash("a; b $(c)"), file("Read", "x/../y"), fetch("https://a.test/")} {
-			set.Decide(c, "/w", "/h")
+			_ = set.Decide(c, Scope{Cwd: "/w/x", Workspace: "/w", Home: "/h"}) // whatever it is, it ends
 		}
 	})
+}
+
+func decide(t *testing.T, set *Set, c Call) Verdict {
+	t.Helper()
+	v := set.Decide(c, Scope{Cwd: "/work", Home: "/home/u"})
+	if v.Ref.Reason == tooMuch {
+		t.Fatal(tooMuch)
+	}
+	return v
+}
+
+// TestSettingsInert: what was meant to be a rule and is none is named, in each list that it matters in.
+func TestSettingsInert(t *testing.T) {
+	for text, want := range map[string]string{
+		`"deny": ["bash(rm *)"]`:                              `never matches: no tool is called "bash"; did you mean "Bash"?`,
+		`"ask": ["Bash (rm *)"]`:                              `never matches: no tool is called "Bash "; did you mean "Bash"?`,
+		`"allow": ["read(x)"]`:                                `never matches: no tool is called "read"; did you mean "Read"?`,
+		`"deny": ["Curl"]`:                                    `never matches: no tool of the client's is called "Curl"`,
+		`"deny": ["WebFech(domain:a.test)"]`:                  `did you mean "WebFetch"?`,
+		`"allow": ["Curl"]`:                                   "",
+		`"deny": ["mcp__x", "*", "My_Tool"]`:                  "",
+		`"deny": ["WebFetch(Domain:a.test)"]`:                 "want WebFetch(domain:HOST)",
+		`"ask": ["WebFetch( domain:a.test)"]`:                 "want WebFetch(domain:HOST)",
+		`"deny": ["WebFetch(prompt:x*)"]`:                     "",
+		`"deny": ["Read(src/[ab)"]`:                           `"[ab": a class that does not end`,
+		`"allow": ["Edit(a\\)"]`:                              `a class that does not end`,
+		`"deny": ["Read(src/[!ab]/**)"]`:                      "",
+		`"deny": ["Bash(echo [)"]`:                            "",
+		`"deny": ["Read(` + strings.Repeat("a/", 600) + `)"]`: "the pattern is longer than",
+		`"Deny": ["Bash"]`:                                    `the key "Deny" is not read; did you mean "deny"?`,
+		`"deny ": ["Bash"]`:                                   `the key "deny " is not read; did you mean "deny"?`,
+	} {
+		s := settings(t, User, `{"permissions": {`+text+`}}`)
+		if got := strings.Join(s.Warnings, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%.60s: %q, want %q", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		`{"Permissions": {"deny": ["Bash"]}}`:                            `/user.json:1:2: the key "Permissions" is not read; did you mean "permissions"?`,
+		`{"sandbox": {"Network": {}}}`:                                   `/user.json:1:14: the key "Network"`,
+		`{"sandbox": {"network": {"alloweddomains": ["a.test"]}}}`:       `did you mean "allowedDomains"?`,
+		`{"permissions": {"defaultMode": "x"}, "model": "y"} // the end`: "",
+		`{} /* the end */`: "",
+	} {
+		s := settings(t, User, text)
+		if got := strings.Join(s.Warnings, "\n"); want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
 }

@@ -67,6 +67,8 @@ func TestDocumented(t *testing.T) {
 		{allow, "Bash(npm *)", bash("stdbuf -oL npm x"), true},
 		{allow, "Bash(npm *)", bash("xargs -n1 npm x"), false},
 		{allow, "Bash(find *)", bash("find . -exec rm {} +"), false},
+		{allow, "Bash(find *)", bash("find . -fprintf f x"), false},
+		{allow, "Bash(find *)", bash("find . -fls f"), false},
 		{allow, "Bash(*)", bash("anything"), true},
 		{deny, "Bash(rm *)", bash("echo a; rm b"), true},
 		{deny, "Bash(rm *)", bash("echo $(rm b)"), true},
