@@ -33,7 +33,10 @@ func (v *shellViews) braces(w *syntax.Word, text string) []*syntax.Word {
 	}
 	var out []*syntax.Word
 	for _, parts := range v.expandBraces(split.Parts) {
-		out = append(out, &syntax.Word{Parts: parts})
+		isEmpty := func(p syntax.WordPart) bool { lit, ok := p.(*syntax.Lit); return ok && lit.Value == "" }
+		if len(slices.DeleteFunc(slices.Clone(parts), isEmpty)) > 0 {
+			out = append(out, &syntax.Word{Parts: parts}) // one without text is no word
+		}
 	}
 	return out
 }

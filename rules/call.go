@@ -34,7 +34,15 @@ func (p *Prepared) Targets() []netrule.Target {
 	if p.facts.args.kind != argObject {
 		return nil
 	}
-	return p.facts.callTargets()
+	targets := p.facts.callTargets()
+	if p.facts.call.IsWeb() && len(targets) == 1 {
+		p.facts.shellTargets()
+		if p.facts.unknown {
+			// Programs do not agree on where it goes.
+			targets = append(slices.Clip(targets), p.facts.loose...)
+		}
+	}
+	return targets
 }
 
 // Work is what is left of the work that judging the call may cost. Who else judges the call takes it from there.
@@ -202,6 +210,7 @@ type facts struct {
 	targets     []netrule.Target // as the format has them
 	moreDone    bool
 	loose       []netrule.Target // what may as well be something else, for deny and ask rules alone
+	unknown     bool             // the call goes to what it does not show
 	more        []netrule.Target // what only deny and ask rules look at, or must be covered by an allow
 }
 

@@ -111,7 +111,7 @@ func TestAllowCoversAll(t *testing.T) {
 		"curl https://ok.test 'https://evil.test'":        "pass",
 		`curl https://ok.test "ht"tps://evil.test`:        "pass",
 		"git clone git@evil.test:x; curl https://ok.test": "pass",
-		`curl 'http://ok.test\@evil.test/'`:               "allow", // a browser reads the host before the backslash
+		`curl 'http://ok.test\@evil.test/'`:               "pass", // programs do not agree on the host
 		"curl -xevil.test:80 http://ok.test/":             "pass",
 		"curl --connect-to ::evil.test:80 http://ok.test": "pass",
 		"HTTPS_PROXY=evil.test:80 curl http://ok.test":    "pass",

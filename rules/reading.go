@@ -53,6 +53,15 @@ func (v *shellViews) collect(stmt *syntax.Stmt, s *script) {
 				switch name := n.Args[0].Lit(); {
 				case name == "unset" || name == "env":
 					v.unsets = true
+				case name == "alias":
+					for _, w := range v.plainWords(n, s)[1:] {
+						if alias, text, ok := strings.Cut(w, "="); ok && len(v.aliases) < maxValues {
+							if v.aliases == nil {
+								v.aliases = map[string]string{}
+							}
+							v.aliases[alias] = text
+						}
+					}
 				case name == "set" || v.functions[name]:
 					calls = append(calls, v.plainWords(n, s))
 				}
@@ -109,9 +118,7 @@ func (v *shellViews) plainWords(call *syntax.CallExpr, s *script) []string {
 	var out []string
 	for _, w := range call.Args {
 		for _, one := range v.braces(w, s.text) {
-			if text := shellword.Text(one, s.text); text != "" || len(one.Parts) > 0 {
-				out = append(out, text)
-			}
+			out = append(out, shellword.Text(one, s.text))
 		}
 	}
 	return out
@@ -127,11 +134,7 @@ func (v *shellViews) readCall(call *syntax.CallExpr, s *script) [][]string {
 			words = append(words, w)
 			continue
 		}
-		for _, one := range v.braces(w, s.text) {
-			if len(one.Parts) > 0 {
-				words = append(words, one)
-			}
-		}
+		words = append(words, v.braces(w, s.text)...)
 	}
 	plain := make([]string, 0, len(words))
 	for i, w := range words {

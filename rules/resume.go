@@ -63,12 +63,19 @@ func beforeError(text string) (stmts []*syntax.Stmt, open bool) {
 		return stmts, true
 	}
 	open = syntax.IsIncomplete(err)
-	var bad syntax.ParseError
-	if !errors.As(err, &bad) {
-		return stmts, open
-	}
-	if cut := min(int(bad.Pos.Offset()), len(text)); cut > end && strings.Trim(text[end:cut], " \t\n;&|") != "" {
-		if more, moreEnd, _, _ := parse(text[:cut]); moreEnd > end {
+	const most = 4 // errors that are cut off, one inside the other
+	for range most {
+		var bad syntax.ParseError
+		if !errors.As(err, &bad) {
+			break
+		}
+		cut := min(int(bad.Pos.Offset()), len(text))
+		if cut <= end || strings.Trim(text[end:cut], " \t\n;&|") == "" {
+			break
+		}
+		var more []*syntax.Stmt
+		text = text[:cut]
+		if more, end, whole, err = parse(text); whole || len(more) > len(stmts) {
 			return more, open
 		}
 	}

@@ -29,6 +29,7 @@ type shellViews struct {
 	values    map[string][]string // what the texts assign to variables, as far as it is literal
 	unsets    bool                // a text takes variables away
 	functions map[string]bool
+	aliases   map[string]string
 	sets      [][]string              // positional parameters that the texts set
 	unsure    map[string]doubt        // words with expansions, as they are written
 	stdin     map[*syntax.Stmt]string // literal text that a pipe brings
@@ -63,7 +64,34 @@ func (f *facts) shellViews() *shellViews {
 			v.addText(script{text: c.text})
 		}
 	}
+	for _, words := range f.splitCommands() {
+		if v.tooMuch || !v.spend(perCommand) {
+			break
+		}
+		v.addWords(words, simpleCommand{}, 0)
+	}
 	return v
+}
+
+// splitCommands are commands whose arguments stand under a key of their own.
+func (f *facts) splitCommands() [][]string {
+	if f.args.kind != argObject {
+		return nil
+	}
+	args := f.get("args")
+	if args == nil {
+		args = f.get("arguments")
+	}
+	if args == nil || !args.allStrings() {
+		return nil
+	}
+	var out [][]string
+	for _, c := range f.commandTexts() {
+		if c.words == nil && len(out) < maxWrappers {
+			out = append(out, append([]string{strings.TrimSpace(c.text)}, args.strings()...))
+		}
+	}
+	return out
 }
 
 // script is shell text to be looked at.

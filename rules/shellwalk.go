@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"dshproxy/rules/shellword"
+	"dshproxy/rules/work"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -52,9 +53,9 @@ func (v *shellViews) addSimple(stmt *syntax.Stmt, s *script) {
 	case *syntax.DeclClause:
 		v.addDecl(cmd, s)
 	case *syntax.LetClause:
-		v.addHidden([]string{"let", s.text[cmd.Pos().Offset():min(int(cmd.End().Offset()), len(s.text))]}, s)
+		v.addHidden(append([]string{"let"}, wordsIn(cmd, s.text)...), s)
 	case *syntax.TestClause:
-		v.addHidden([]string{"test", shellText(cmd, s.text)}, s)
+		v.addHidden(append([]string{"test"}, wordsIn(cmd, s.text)...), s)
 	}
 	shell := false
 	for _, words := range lists {
@@ -76,6 +77,9 @@ func (v *shellViews) addSimple(stmt *syntax.Stmt, s *script) {
 		if len(words) == 0 {
 			v.add(c)
 			continue
+		}
+		if shellOperand(words, v.left) == "" && isOneOf(lastName(words, v.left), shells) && len(c.stdin) == 0 {
+			v.unknown = true // it runs what it reads
 		}
 		v.addWords(words, c, s.depth)
 		if len(c.stdin) > 0 {
@@ -118,6 +122,9 @@ func (v *shellViews) addAssigns(assigns []*syntax.Assign, s *script) {
 		}
 		value := shellword.Text(a.Value, s.text)
 		v.words = append(v.words, value)
+		if (strings.Contains(value, "$(") || strings.Contains(value, "`")) && (strings.Contains(s.text, "@P}") || strings.Contains(s.text, "((")) {
+			v.addText(script{text: ": " + value, depth: s.depth + 1})
+		}
 		if a.Name != nil && isOneOf(a.Name.Value, " PS0 PS1 PS2 PS4 PROMPT_COMMAND BASH_ENV ENV ") {
 			v.addText(script{text: value, depth: s.depth + 1})
 			v.addHidden([]string{"let", value}, s)
@@ -125,9 +132,39 @@ func (v *shellViews) addAssigns(assigns []*syntax.Assign, s *script) {
 	}
 }
 
+// shellOperand gives the first operand of the shell that a command ends at, which is its script.
+func shellOperand(words []string, left *work.Budget) string {
+	name := lastName(words, left)
+	for i := len(words) - 1; i >= 0; i-- {
+		if baseName(words[i]) != name {
+			continue
+		}
+		for _, a := range words[i+1:] {
+			if a != "" && a[0] != '-' && a[0] != '+' {
+				return a
+			}
+		}
+		break
+	}
+	return ""
+}
+
 // shellText is a node as it is written.
 func shellText(n syntax.Node, text string) string {
 	return text[min(int(n.Pos().Offset()), len(text)):min(int(n.End().Offset()), len(text))]
+}
+
+// wordsIn are the decoded words of a node.
+func wordsIn(n syntax.Node, text string) []string {
+	var out []string
+	syntax.Walk(n, func(n syntax.Node) bool {
+		w, ok := n.(*syntax.Word)
+		if ok {
+			out = append(out, shellword.Text(w, text))
+		}
+		return !ok
+	})
+	return out
 }
 
 // evaluators run substitutions that are quoted for the shell: in subscripts and arithmetic.
@@ -170,7 +207,16 @@ func (v *shellViews) add(c simpleCommand) {
 // addWords adds a command and everything that it wraps: sudo rm gives rm too, sh -c 'rm' the text inside. Of very many
 // wrappers it keeps the first ones and what they end at. like has the redirects.
 func (v *shellViews) addWords(words []string, like simpleCommand, depth int) {
+	for len(words) > 0 && words[0] == "--" {
+		words = words[1:] // time keeps it
+	}
 	words = skipAssignments(words)
+	if len(words) > 0 && v.aliases[words[0]] != "" {
+		name, text := words[0], v.aliases[words[0]]
+		delete(v.aliases, name) // it does not stand for itself inside
+		v.addWords(append(strings.Fields(text), words[1:]...), like, depth)
+		v.aliases[name] = text
+	}
 	v.words = append(v.words, words...)
 	for level := 0; len(words) > 0; level++ {
 		if !v.spend(perWord) {

@@ -365,7 +365,14 @@ func innerTexts(name string, args []string) []innerText {
 			return []innerText{{text: text}}
 		}
 	case "ssh", "autossh", "slogin", "rsh", "dbclient":
-		return joined(remoteCommand(args))
+		out := joined(remoteCommand(args))
+		for _, a := range args[:min(len(args), 32)] {
+			a = strings.TrimPrefix(a, "-o")
+			if len(a) > len("proxycommand") && strings.EqualFold(a[:len("proxycommand")], "proxycommand") {
+				out = append(out, innerText{text: strings.TrimLeft(a[len("proxycommand"):], "= ")})
+			}
+		}
+		return out
 	}
 	return nil
 }
