@@ -24,6 +24,9 @@ type Call struct {
 	Agents []string
 	// Host is the machine that the call runs on.
 	Host Host
+	// Protected are absolute paths of files and folders that the floor lets no call change, besides those that it knows by
+	// their names: what is equal to one or lies below it, and moving or removing a folder above one.
+	Protected []string
 }
 
 // IsWeb reports a call of a tool that does nothing but fetch: it falls back to the network mode when no rule decides.

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"path"
 	"strings"
 
 	"dshproxy/rules/shellword"
@@ -166,6 +167,61 @@ func (v *shellViews) addFed(words []string, like simpleCommand, depth int) {
 			if baseName(w) == "xargs" {
 				v.addXargs(words[i+1:], text, simpleCommand{}, depth)
 				break
+			}
+		}
+	}
+}
+
+// keepFile notes a literal text that is written to a file, which may be run later.
+func (v *shellViews) keepFile(stmt *syntax.Stmt, writes []string, s *script) {
+	if len(writes) == 0 || len(v.files) >= maxWrappers {
+		return
+	}
+	text, ok := v.output(stmt, s)
+	if !ok {
+		return
+	}
+	if v.files == nil {
+		v.files = map[string]string{}
+	}
+	for _, name := range writes {
+		v.files[path.Clean(name)] += text + "\n"
+	}
+}
+
+// runFile looks at the text of a file that the call has written and now runs.
+func (v *shellViews) runFile(words []string, depth int) {
+	if len(v.files) == 0 {
+		return
+	}
+	name := shellOperand(words, v.left)
+	if last := lastName(words, v.left); !isOneOf(last, shells+stdinShells) {
+		for _, w := range words {
+			if baseName(w) == last {
+				name = w
+			}
+		}
+	}
+	if text := v.files[path.Clean(name)]; text != "" {
+		v.addText(script{text: text, depth: depth + 1})
+	}
+}
+
+// addProcesses looks at what <(echo …) gives a shell to run.
+func (v *shellViews) addProcesses(call *syntax.CallExpr, lists [][]string, s *script) {
+	if len(lists) == 0 || !isOneOf(lastName(lists[0], v.left), shells+stdinShells) {
+		return
+	}
+	for _, w := range call.Args {
+		v.addProcess(w, s)
+	}
+}
+
+func (v *shellViews) addProcess(w *syntax.Word, s *script) {
+	for _, part := range w.Parts {
+		if p, ok := part.(*syntax.ProcSubst); ok && len(p.Stmts) == 1 {
+			if text, ok := v.output(p.Stmts[0], s); ok {
+				v.addText(script{text: text, depth: s.depth + 1})
 			}
 		}
 	}

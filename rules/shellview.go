@@ -32,6 +32,7 @@ type shellViews struct {
 	aliases   map[string]string
 	sets      [][]string              // positional parameters that the texts set
 	unsure    map[string]doubt        // words with expansions, as they are written
+	files     map[string]string       // literal text that the call writes to files
 	stdin     map[*syntax.Stmt]string // literal text that a pipe brings
 	resumed   int                     // what reading on behind errors has cost
 	isScript  bool                    // the call is one of a shell

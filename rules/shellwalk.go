@@ -46,6 +46,7 @@ func (v *shellViews) addSimple(stmt *syntax.Stmt, s *script) {
 	switch cmd := stmt.Cmd.(type) {
 	case *syntax.CallExpr:
 		lists = v.readCall(cmd, s)
+		v.addProcesses(cmd, lists, s)
 		v.addAssigns(cmd.Assigns, s)
 		if len(cmd.Args) == 0 && len(cmd.Assigns) > 0 && len(c.redirects) == 0 {
 			return
@@ -70,8 +71,9 @@ func (v *shellViews) addSimple(stmt *syntax.Stmt, s *script) {
 	if len(lists) == 0 && len(c.redirects) > 0 {
 		v.add(c)
 	}
+	v.keepFile(stmt, c.writes, s)
 	for _, words := range lists {
-		if !v.spend(0) {
+		if v.tooMuch {
 			return
 		}
 		if len(words) == 0 {
@@ -82,6 +84,7 @@ func (v *shellViews) addSimple(stmt *syntax.Stmt, s *script) {
 			v.unknown = true // it runs what it reads
 		}
 		v.addWords(words, c, s.depth)
+		v.runFile(words, s.depth)
 		if len(c.stdin) > 0 {
 			v.addFed(words, c, s.depth)
 		}
@@ -127,6 +130,7 @@ func (v *shellViews) addAssigns(assigns []*syntax.Assign, s *script) {
 		}
 		if a.Name != nil && isOneOf(a.Name.Value, " PS0 PS1 PS2 PS4 PROMPT_COMMAND BASH_ENV ENV ") {
 			v.addText(script{text: value, depth: s.depth + 1})
+			v.addProcess(a.Value, s)
 			v.addHidden([]string{"let", value}, s)
 		}
 	}
@@ -140,6 +144,9 @@ func shellOperand(words []string, left *work.Budget) string {
 			continue
 		}
 		for _, a := range words[i+1:] {
+			if a == "-s" {
+				break
+			}
 			if a != "" && a[0] != '-' && a[0] != '+' {
 				return a
 			}
