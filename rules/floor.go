@@ -84,11 +84,15 @@ func (g *guard) powerShell(f *facts) bool {
 
 // commands looks at every command, in order: cd changes what the paths behind it mean.
 func (g *guard) commands(v *shellViews) string {
+	g.unsure = v.unsure
+	lists, pipes := false, false // names of policy files; to something that may write
 	for i := range v.commands {
 		cmd := &v.commands[i]
 		if !g.work.Spend(perCommand/10 + g.pathCost(cmd.args) + g.pathCost(cmd.writes)) {
 			return ""
 		}
+		lists = lists || isOneOf(cmd.word, " ls find fd fdfind git rg grep printf echo tree ") && g.anyPolicy(cmd.args)
+		pipes = pipes || cmd.word == "xargs" && !isOneOf(lastName(append([]string{"xargs"}, cmd.args...), g.work), readers+" xargs ")
 		switch {
 		case cmd.doc:
 		case g.anyPolicy(cmd.writes), g.changes(cmd):
@@ -98,6 +102,9 @@ func (g *guard) commands(v *shellViews) string {
 		case isOneOf(cmd.word, " cd pushd chdir set-location ") && len(cmd.args) > 0:
 			g.enter(cmd.args)
 		}
+	}
+	if lists && pipes {
+		return floorPolicy
 	}
 	return ""
 }
@@ -163,8 +170,8 @@ func stopsProxy(c *simpleCommand) bool {
 	case "go":
 		i := slices.IndexFunc(c.args, names)
 		return i > 0 && c.args[0] == "run" && changesAsOperator(c.args[i+1:])
-	case "docker", "podman":
-		return false
+	case "kill":
+		return slices.ContainsFunc(c.args, func(a string) bool { return strings.Contains(a, "dshproxy") })
 	default:
 		return false
 	}

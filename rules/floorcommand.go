@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"path"
 	"slices"
 	"strings"
 )
@@ -22,8 +23,11 @@ func (g *guard) changes(c *simpleCommand) bool {
 	if isOneOf(c.word, removers) && slices.ContainsFunc(args, g.holdsPolicy) {
 		return true
 	}
+	if !isOneOf(c.word, readers) {
+		args = append(slices.Clip(args), g.substituted(args)...)
+	}
 	if !g.anyPolicy(args) {
-		return false
+		return c.word == "find" && g.findRemoves(args)
 	}
 	has := func(options ...string) bool { return hasOption(args, options) }
 	switch {
@@ -60,6 +64,50 @@ func (g *guard) changes(c *simpleCommand) bool {
 	default:
 		return true
 	}
+}
+
+// substituted are the words of the substitutions in the arguments.
+func (g *guard) substituted(args []string) []string {
+	var out []string
+	for _, a := range args {
+		if g.unsure[a] != 0 && (strings.Contains(a, "$(") || strings.Contains(a, "`")) {
+			out = append(out, strings.FieldsFunc(a, func(r rune) bool { return r <= ' ' || strings.ContainsRune("$()`'\";|&", r) })...)
+		}
+	}
+	return out
+}
+
+// findRemoves reports a find that removes files of the name of a protected one, above where that lies.
+func (g *guard) findRemoves(args []string) bool {
+	if !slices.ContainsFunc(args, func(a string) bool { return isOneOf(a, " -delete -exec -execdir ") }) {
+		return false
+	}
+	for i, a := range args {
+		if i == 0 || !isOneOf(args[i-1], " -name -iname ") {
+			continue
+		}
+		for _, p := range g.protected {
+			if base := p[strings.LastIndexByte(p, '/')+1:]; strings.Trim(a, "*?") != "" && mayBe(strings.ToLower(a), base) && g.above(args, p) && g.acts(args) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// above reports whether some starting folder of find holds a path.
+func (g *guard) above(args []string, p string) bool {
+	starts := 0
+	for _, a := range args {
+		if a == "" || strings.ContainsRune("-(!", rune(a[0])) {
+			break
+		}
+		starts++
+		if name := folded(a); below(p, path.Clean(name)) || !isRooted(name) && below(p, path.Join(g.cwds[len(g.cwds)-1], name)) {
+			return true
+		}
+	}
+	return starts == 0 && below(p, g.cwds[len(g.cwds)-1])
 }
 
 // hasOption reports an option, also among bundled letters and with a value.
@@ -152,21 +200,25 @@ func (g *guard) tarChanges(args []string) bool {
 
 // findChanges: what is looked for does not matter as long as nothing is done with it.
 func (g *guard) findChanges(args []string) bool {
-	acts := false
-	for i, a := range args {
-		switch {
-		case isOneOf(a, " -delete -fls -fprint -fprint0 -fprintf "):
-			acts = true
-		case isOneOf(a, " -exec -execdir -ok -okdir "):
-			acts = acts || i+1 < len(args) && !isOneOf(baseName(args[i+1]), readers)
-		}
-	}
-	if !acts {
+	if !g.acts(args) {
 		return false
 	}
 	for i, a := range args {
 		excluded := i > 0 && isOneOf(args[i-1], " -path -wholename -name -iname -ipath ") && (i > 1 && isOneOf(args[i-2], " -not ! ") || i+1 < len(args) && args[i+1] == "-prune")
 		if !excluded && g.isPolicy(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// acts reports a find that does something with what it finds.
+func (g *guard) acts(args []string) bool {
+	for i, a := range args {
+		switch {
+		case isOneOf(a, " -delete -fls -fprint -fprint0 -fprintf "):
+			return true
+		case isOneOf(a, " -exec -execdir -ok -okdir ") && i+1 < len(args) && !isOneOf(baseName(args[i+1]), readers):
 			return true
 		}
 	}

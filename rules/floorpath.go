@@ -13,6 +13,7 @@ type guard struct {
 	work      *work.Budget
 	cwds      []string // lower case: the folder of the call, and those that it enters
 	protected []string // lower case
+	unsure    map[string]doubt
 }
 
 func newGuard(c *Call, left *work.Budget) *guard {
@@ -248,17 +249,25 @@ func mayBe(pattern, name string) bool {
 	case strings.Contains(pattern, "{"):
 		return braceMayBe(pattern, name)
 	}
-	ok, err := path.Match(strings.ReplaceAll(pattern, "[!", "[^"), name)
-	return err != nil || ok
+	ok, err := path.Match(classes.Replace(pattern), name)
+	return ok || err != nil && isClass(pattern)
 }
+
+// isClass reports a class in brackets that path.Match does not read, such as []x].
+func isClass(pattern string) bool {
+	open := strings.IndexByte(pattern, '[')
+	return len(pattern) < 64 && open >= 0 && open+2 < len(pattern) && strings.IndexByte(pattern[open+2:], ']') >= 0
+}
+
+// classes puts what a shell reads in brackets as path.Match does.
+var classes = strings.NewReplacer("[!", "[^", "[[:alpha:]]", "?", "[[:lower:]]", "?", "[[:alnum:]]", "?", "[[:graph:]]", "?", "[[:print:]]", "?", "[[:punct:]]", "?", "[[:word:]]", "?", "[[:ascii:]]", "?", "[[:xdigit:]]", "?")
 
 // braceMayBe takes any run of characters for a list in braces.
 func braceMayBe(pattern, name string) bool {
-	open := strings.IndexByte(pattern, '{')
-	head, tail := pattern[:open], ""
-	if end := strings.LastIndexByte(pattern, '}'); end > open {
-		tail = pattern[end+1:]
+	open, end := strings.IndexByte(pattern, '{'), strings.LastIndexByte(pattern, '}')
+	if end < open || !strings.Contains(pattern[open:end], ",") && !strings.Contains(pattern[open:end], "..") || len(pattern) > 64 {
+		return false
 	}
-	ok, err := path.Match(head+"*"+tail, name)
-	return err != nil || ok
+	ok, _ := path.Match(classes.Replace(pattern[:open]+"*"+pattern[end+1:]), name)
+	return ok
 }

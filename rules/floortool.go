@@ -62,14 +62,7 @@ const codeKeys = " code script source python javascript "
 
 // toolArgs reports arguments that name a policy file, of a tool that may write it.
 func (g *guard) toolArgs(f *facts) bool {
-	reads := onlyReads(f.call.Tool)
-	if reads && !hasContent(&f.args) {
-		return false
-	}
-	if reads && isOneOf(strings.ToLower(f.call.Tool), shellTools) {
-		return false
-	}
-	if reads && !writesContent(&f.args) {
+	if onlyReads(f.call.Tool) && (isOneOf(strings.ToLower(f.call.Tool), shellTools) || !writesContent(&f.args)) {
 		return false
 	}
 	patches := slices.ContainsFunc(nameWords(f.call.Tool), func(w string) bool { return isOneOf(w, " patch diff apply applypatch ") })
@@ -78,8 +71,6 @@ func (g *guard) toolArgs(f *facts) bool {
 	})
 	return g.argNames(&f.args, "", patches, moves)
 }
-
-func hasContent(a *arg) bool { return a.kind == argObject }
 
 // writesContent reports a call that brings a text to write, whatever the tool is named.
 func writesContent(a *arg) bool {
@@ -197,8 +188,8 @@ func quotedIn(code string) []string {
 			if end < 0 {
 				continue
 			}
-			if end < 4096 {
-				out = append(out, code[i+1:i+1+end])
+			if text := strings.TrimLeft(code[i+1:i+1+end], "+<>| "); end < 512 && !strings.ContainsAny(text, "\n;(){}") {
+				out = append(out, text)
 			}
 			i += end + 1
 		}
