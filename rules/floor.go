@@ -92,7 +92,7 @@ func (g *guard) commands(v *shellViews) string {
 			return ""
 		}
 		lists = lists || isOneOf(cmd.word, " ls find fd fdfind git rg grep printf echo tree ") && g.anyPolicy(cmd.args)
-		pipes = pipes || cmd.word == "xargs" && !isOneOf(lastName(append([]string{"xargs"}, cmd.args...), g.work), readers+" xargs ")
+		pipes = pipes || cmd.word == "xargs" && isOneOf(lastName(append([]string{"xargs"}, cmd.args...), g.work), removers+" tee truncate touch chmod chown dd cp ln install sed perl sh bash zsh dash python python3 ")
 		switch {
 		case cmd.doc:
 		case g.anyPolicy(cmd.writes), g.changes(cmd):

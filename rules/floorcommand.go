@@ -20,7 +20,7 @@ func (g *guard) changes(c *simpleCommand) bool {
 		return true
 	}
 	args := withoutExcluded(c)
-	if isOneOf(c.word, removers) && slices.ContainsFunc(args, g.holdsPolicy) {
+	if isOneOf(c.word, removers) && slices.ContainsFunc(removed(c.word, args), g.holdsPolicy) {
 		return true
 	}
 	if !isOneOf(c.word, readers) {
@@ -108,6 +108,15 @@ func (g *guard) above(args []string, p string) bool {
 		}
 	}
 	return starts == 0 && below(p, g.cwds[len(g.cwds)-1])
+}
+
+// removed are the operands that a command takes away: all of them, but for where mv moves to.
+func removed(word string, args []string) []string {
+	operands := operandsOf(args, " -t --target-directory -S --suffix ")
+	if word == "mv" && len(operands) > 0 && !hasOption(args, []string{"-t", "--target-directory"}) {
+		return operands[:len(operands)-1]
+	}
+	return operands
 }
 
 // hasOption reports an option, also among bundled letters and with a value.

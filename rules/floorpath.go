@@ -128,7 +128,7 @@ func (g *guard) isProtected(full string) bool {
 			return true
 		case below(full, p):
 			return true
-		case strings.ContainsAny(full, "*?[{") && matchesPath(full, p):
+		case strings.ContainsAny(full, "*?[{") && matchesPath(full, p, false):
 			return true
 		}
 	}
@@ -164,7 +164,7 @@ func (g *guard) holdsPolicy(a string) bool {
 		}
 		name = path.Clean(name)
 		for _, p := range g.protected {
-			if below(p, name) || strings.ContainsAny(name, "*?[{") && matchesPath(name, p) {
+			if below(p, name) || strings.ContainsAny(name, "*?[{") && matchesPath(name, p, true) {
 				return true
 			}
 		}
@@ -172,14 +172,14 @@ func (g *guard) holdsPolicy(a string) bool {
 	return false
 }
 
-// matchesPath reports whether a shell pattern may name a path or a folder above it.
-func matchesPath(pattern, name string) bool {
+// matchesPath reports whether a shell pattern may name a path or what lies below it, or a folder above it.
+func matchesPath(pattern, name string, above bool) bool {
 	patterns, names := strings.Split(pattern, "/"), strings.Split(name, "/")
-	if len(patterns) > len(names) {
+	if len(patterns) < len(names) && !above {
 		return false
 	}
-	for i, p := range patterns {
-		if !mayBe(p, names[i]) {
+	for i := range min(len(patterns), len(names)) {
+		if !mayBe(patterns[i], names[i]) {
 			return false
 		}
 	}

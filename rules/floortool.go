@@ -109,11 +109,11 @@ func (g *guard) argText(s, key string, patches, moves bool) bool {
 	switch {
 	case patches && (strings.Contains(s, "\n") || strings.Contains(s, "***")):
 		return g.patches(s)
-	case isOneOf(key, contentKeys), isOneOf(key, commandKeys):
-		return false
 	case isOneOf(key, codeKeys):
 		return g.writesInCode(s)
-	case moves && len(s) < 4096 && g.work.Spend(g.pathCost([]string{s})) && g.holdsPolicy(s):
+	case isOneOf(key, contentKeys), isOneOf(key, " command cmd command_line commandline "):
+		return false
+	case moves && !isOneOf(key, " to dst dest destination new_path newpath target ") && len(s) < 4096 && g.work.Spend(g.pathCost([]string{s})) && g.holdsPolicy(s):
 		return true
 	}
 	if g.mayName(s) && g.work.Spend(g.pathCost([]string{s})) && g.isPolicy(s) {

@@ -26,12 +26,16 @@ const (
 // collect notes what a statement assigns and sets, before the views of the text are made.
 func (v *shellViews) collect(stmt *syntax.Stmt, s *script) {
 	var calls [][]string
+	v.collectSure(stmt, s)
 	syntax.Walk(stmt, func(n syntax.Node) bool {
 		if !v.spend(perCommand / 20) {
 			return false
 		}
 		switch n := n.(type) {
 		case *syntax.Assign:
+			if n.Name != nil && (n.Value == nil || !isLiteral(n.Value) || shellword.Text(n.Value, s.text) == "") && len(v.unclear) < 1000 {
+				v.unclear = append(v.unclear, n.Name.Value)
+			}
 			if n.Name != nil && n.Value != nil && isLiteral(n.Value) {
 				v.assign(n.Name.Value, shellword.Text(n.Value, s.text))
 			}
@@ -51,7 +55,7 @@ func (v *shellViews) collect(stmt *syntax.Stmt, s *script) {
 		case *syntax.CallExpr:
 			if len(n.Args) > 0 {
 				switch name := n.Args[0].Lit(); {
-				case name == "unset" || name == "env":
+				case name == "unset", name == "env" && len(n.Args) > 1 && strings.HasPrefix(n.Args[1].Lit(), "-"):
 					v.unsets = true
 				case name == "alias":
 					for _, w := range v.plainWords(n, s)[1:] {
@@ -84,6 +88,24 @@ func (v *shellViews) collect(stmt *syntax.Stmt, s *script) {
 			v.sets = append(v.sets, words)
 		}
 	}
+}
+
+// collectSure notes the variables that a statement certainly sets to a literal text.
+func (v *shellViews) collectSure(stmt *syntax.Stmt, s *script) {
+	call, ok := stmt.Cmd.(*syntax.CallExpr)
+	if s.depth > 0 || !ok || len(call.Args) > 0 || stmt.Background {
+		return
+	}
+	for _, a := range call.Assigns {
+		if a.Name != nil && a.Value != nil && isLiteral(a.Value) && shellword.Text(a.Value, s.text) != "" {
+			v.sure = append(v.sure, a.Name.Value)
+		}
+	}
+}
+
+// isSure reports a variable that cannot be empty, as far as the call shows.
+func (v *shellViews) isSure(name string) bool {
+	return !v.unsets && !slices.Contains(v.unclear, name) && (slices.Contains(v.sure, name) || isOneOf(name, alwaysSet) && len(v.values[name]) == 0)
 }
 
 func (v *shellViews) assign(name, value string) {
@@ -305,7 +327,7 @@ func (r *reading) expand(part syntax.WordPart, quoted bool) ([]string, bool) {
 		if known {
 			return value(quoted, split)
 		}
-		if isOneOf(p.Param.Value, alwaysSet) && !r.v.unsets && len(r.v.values[p.Param.Value]) == 0 {
+		if r.v.isSure(p.Param.Value) {
 			return nil, false
 		}
 		return nil, true

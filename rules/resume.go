@@ -8,7 +8,7 @@ import (
 )
 
 // maxResume is what reading on behind errors may cost one call, in units of work.
-const maxResume = 9_000_000
+const maxResume = 12_000_000
 
 // resume reads on behind the first error of a text: a shell may take what the parser does not. It tries every place where
 // a command may begin, from the statement on that did not parse.
@@ -29,7 +29,7 @@ func (v *shellViews) resume(s *script, from int) {
 // resumeAt adds the statements that begin at a place, and gives where they end. ok is false when nothing more is looked
 // at.
 func (v *shellViews) resumeAt(s *script, at int) (next int, ok bool) {
-	for _, window := range []int{512, 8 << 10, maxShellText} {
+	for _, window := range []int{192, 2 << 10, 16 << 10, maxShellText} {
 		piece := s.text[at:min(at+window, len(s.text))]
 		cost := parseCost(piece)
 		if v.resumed += cost; v.resumed > maxResume || !v.spend(cost) {
@@ -50,7 +50,11 @@ func (v *shellViews) resumeAt(s *script, at int) (next int, ok bool) {
 		inner := *s
 		inner.text = piece
 		v.addStmts(stmts, &inner)
-		return at + int(stmts[len(stmts)-1].End().Offset()), !v.tooMuch
+		end := int(stmts[len(stmts)-1].End().Offset())
+		if strings.IndexByte(piece[:min(end, len(piece))], '`') >= 0 {
+			end = 0 // it may be that the quotes are paired the other way
+		}
+		return at + end, !v.tooMuch
 	}
 	return at, true
 }

@@ -27,6 +27,8 @@ type shellViews struct {
 	tooMuch    bool // the call cannot be looked at as a whole
 
 	values    map[string][]string // what the texts assign to variables, as far as it is literal
+	sure      []string            // variables that are set to a literal text for all of the call
+	unclear   []string            // variables that are set to what is not known
 	unsets    bool                // a text takes variables away
 	functions map[string]bool
 	aliases   map[string]string

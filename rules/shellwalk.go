@@ -214,9 +214,6 @@ func (v *shellViews) add(c simpleCommand) {
 // addWords adds a command and everything that it wraps: sudo rm gives rm too, sh -c 'rm' the text inside. Of very many
 // wrappers it keeps the first ones and what they end at. like has the redirects.
 func (v *shellViews) addWords(words []string, like simpleCommand, depth int) {
-	for len(words) > 0 && words[0] == "--" {
-		words = words[1:] // time keeps it
-	}
 	words = skipAssignments(words)
 	if len(words) > 0 && v.aliases[words[0]] != "" {
 		name, text := words[0], v.aliases[words[0]]
@@ -259,6 +256,9 @@ func (v *shellViews) addWords(words []string, like simpleCommand, depth int) {
 func (v *shellViews) addInner(name string, args []string, depth int, doc bool) {
 	for _, inner := range innerTexts(name, args) {
 		v.addText(script{text: inner.text, args: inner.args, depth: depth + 1, doc: doc})
+		if rest, ok := strings.CutPrefix(inner.text, "$"); ok && v.unparsed {
+			v.addText(script{text: rest, args: inner.args, depth: depth + 1, doc: doc}) // split by words, $"…" keeps its dollar
+		}
 	}
 }
 

@@ -52,8 +52,9 @@ func baseName(word string) string {
 	return strings.TrimSuffix(word, ".exe")
 }
 
+// skipAssignments takes off what may stand before a command; the word time keeps its --.
 func skipAssignments(words []string) []string {
-	for len(words) > 0 && isAssignment(words[0]) {
+	for len(words) > 0 && (words[0] == "--" || isAssignment(words[0])) {
 		words = words[1:]
 	}
 	return words
