@@ -186,7 +186,8 @@ func (f *facts) harmless(word, prev string) bool {
 // looseTargets are the parts of a word that may be a host.
 func (f *facts) looseTargets(c *simpleCommand, i int, a string, more, loose *targetList) {
 	for _, piece := range pieces(a) {
-		if !looksLikeHost(piece) {
+		isPort := isOneOf(c.word, " nc ncat netcat telnet ") && strings.Trim(piece, "0123456789") == ""
+		if isPort || !looksLikeHost(piece) {
 			f.addTarget(loose, piece)
 			continue
 		}

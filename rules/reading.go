@@ -51,7 +51,9 @@ func (v *shellViews) collect(stmt *syntax.Stmt, s *script) {
 			if v.functions == nil {
 				v.functions = map[string]bool{}
 			}
-			v.functions[n.Name.Value] = true
+			if n.Name != nil {
+				v.functions[n.Name.Value] = true
+			}
 		case *syntax.CallExpr:
 			if len(n.Args) > 0 {
 				switch name := n.Args[0].Lit(); {
