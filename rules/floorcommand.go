@@ -189,6 +189,9 @@ func (g *guard) tarChanges(args []string) bool {
 	for i, a := range args {
 		if i == 0 && (a == "" || a[0] != '-') || len(a) > 1 && a[0] == '-' && a[1] != '-' {
 			mode += strings.TrimLeft(a, "-")
+			if i == 0 && a != "" && a[0] != '-' && strings.Contains(a, "f") && len(args) > 1 && g.isPolicy(args[1]) {
+				return true
+			}
 			if i > 0 {
 				continue
 			}
