@@ -19,7 +19,7 @@ func hasBrace(w *syntax.Word) bool {
 
 // braces expands the lists and sequences in the braces of a word. A word that becomes too many makes the call one that
 // cannot be looked at.
-func (v *shellViews) braces(w *syntax.Word, text string) []*syntax.Word {
+func (v *shellViews) braces(w *syntax.Word) []*syntax.Word {
 	if !hasBrace(w) {
 		return []*syntax.Word{w}
 	}

@@ -251,11 +251,11 @@ func (g *guard) gitChanges(args []string) bool {
 	if g.optionNames(args[1:], "o", "--output", "--output-directory") && args[0] != "grep" && args[0] != "ls-files" && args[0] != "commit" {
 		return true
 	}
-	switch sub := args[0]; {
-	case sub == "config":
+	switch args[0] {
+	case "config":
 		return g.optionNames(args[1:], "f", "--file")
 	default:
-		return !isOneOf(sub, " diff log show status grep blame add commit check-ignore check-attr ls-files ls-tree cat-file rev-parse rev-list shortlog describe annotate hash-object whatchanged branch tag push fetch stage ")
+		return !isOneOf(args[0], " diff log show status grep blame add commit check-ignore check-attr ls-files ls-tree cat-file rev-parse rev-list shortlog describe annotate hash-object whatchanged branch tag push fetch stage ")
 	}
 }
 

@@ -42,7 +42,7 @@ func (v *shellViews) collect(stmt *syntax.Stmt, s *script) {
 		case *syntax.WordIter:
 			for _, item := range n.Items {
 				if isLiteral(item) {
-					for _, w := range v.braces(item, s.text) {
+					for _, w := range v.braces(item) {
 						v.assign(n.Name.Value, shellword.Text(w, s.text))
 					}
 				}
@@ -141,7 +141,7 @@ func isLiteral(w *syntax.Word) bool {
 func (v *shellViews) plainWords(call *syntax.CallExpr, s *script) []string {
 	var out []string
 	for _, w := range call.Args {
-		for _, one := range v.braces(w, s.text) {
+		for _, one := range v.braces(w) {
 			out = append(out, shellword.Text(one, s.text))
 		}
 	}
@@ -158,7 +158,7 @@ func (v *shellViews) readCall(call *syntax.CallExpr, s *script) [][]string {
 			words = append(words, w)
 			continue
 		}
-		words = append(words, v.braces(w, s.text)...)
+		words = append(words, v.braces(w)...)
 	}
 	plain := make([]string, 0, len(words))
 	for i, w := range words {
@@ -365,15 +365,14 @@ func (r *reading) value(p *syntax.ParamExp) (fieldsOf, bool) {
 	if p.Exp == nil {
 		return nil, false
 	}
-	switch p.Exp.Op {
-	case syntax.DefaultUnset, syntax.DefaultUnsetOrNull, syntax.AssignUnset, syntax.AssignUnsetOrNull:
+	if isDefault(p.Exp.Op) || isAlternate(p.Exp.Op) && !r.blank {
 		return word()
-	case syntax.AlternateUnset, syntax.AlternateUnsetOrNull:
-		if !r.blank {
-			return word()
-		}
 	}
 	return nil, false
+}
+
+func isDefault(op syntax.ParExpOperator) bool {
+	return op == syntax.DefaultUnset || op == syntax.DefaultUnsetOrNull || op == syntax.AssignUnset || op == syntax.AssignUnsetOrNull
 }
 
 func isAlternate(op syntax.ParExpOperator) bool {

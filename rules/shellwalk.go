@@ -39,9 +39,7 @@ func (v *shellViews) addSimple(stmt *syntax.Stmt, s *script) {
 	if piped, ok := v.stdin[stmt]; ok {
 		c.stdin = append(c.stdin, piped)
 	}
-	for _, body := range bodies {
-		c.stdin = append(c.stdin, body)
-	}
+	c.stdin = append(c.stdin, bodies...)
 	var lists [][]string
 	switch cmd := stmt.Cmd.(type) {
 	case *syntax.CallExpr:
