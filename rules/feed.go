@@ -23,9 +23,6 @@ func (v *shellViews) feed(n *syntax.BinaryCmd, s *script) {
 	if !ok {
 		return
 	}
-	if v.stdin == nil {
-		v.stdin = map[*syntax.Stmt]string{}
-	}
 	readers := []*syntax.Stmt{n.Y}
 	for i := 0; i < len(readers) && i < 8; i++ {
 		v.stdin[readers[i]] = text
@@ -82,7 +79,7 @@ func (v *shellViews) output(stmt *syntax.Stmt, s *script) (string, bool) {
 		if len(words) == 0 || strings.HasPrefix(words[0], "-v") {
 			return "", false
 		}
-		return printf(words[0], words[1:]), true
+		return v.printf(words[0], words[1:]), true
 	case "cat":
 		for _, r := range stmt.Redirs {
 			switch {
@@ -118,11 +115,14 @@ func decodeEscapes(s string) string {
 }
 
 // printf puts the arguments into a format, as far as text can hide there.
-func printf(format string, args []string) string {
+func (v *shellViews) printf(format string, args []string) string {
 	var b strings.Builder
 	format = decodeEscapes(format)
 	const most = 1000 // times that the format is used again
 	for range most {
+		if !v.spend(5 * len(format)) {
+			break
+		}
 		took := false
 		for i := 0; i < len(format); i++ {
 			if format[i] != '%' || i+1 == len(format) {
@@ -180,9 +180,6 @@ func (v *shellViews) keepFile(stmt *syntax.Stmt, writes []string, s *script) {
 	text, ok := v.output(stmt, s)
 	if !ok {
 		return
-	}
-	if v.files == nil {
-		v.files = map[string]string{}
 	}
 	for _, name := range writes {
 		v.files[path.Clean(name)] += text + "\n"

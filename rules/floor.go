@@ -34,7 +34,7 @@ func (p *Prepared) Floor() (reason string, err error) {
 		return reason, f.err()
 	}
 	if extra := f.scriptArgs(); len(extra) > 0 {
-		v := &shellViews{signatures: map[string]bool{}, parsed: map[string]bool{}, left: f.work}
+		v := newViews(f.work)
 		for _, text := range extra {
 			v.addText(script{text: text})
 		}

@@ -33,8 +33,8 @@ func (v *shellViews) collect(stmt *syntax.Stmt, s *script) {
 		}
 		switch n := n.(type) {
 		case *syntax.Assign:
-			if n.Name != nil && (n.Value == nil || !isLiteral(n.Value) || shellword.Text(n.Value, s.text) == "") && len(v.unclear) < 1000 {
-				v.unclear = append(v.unclear, n.Name.Value)
+			if n.Name != nil && (n.Value == nil || !isLiteral(n.Value) || shellword.Text(n.Value, s.text) == "") {
+				v.unclear[n.Name.Value] = true
 			}
 			if n.Name != nil && n.Value != nil && isLiteral(n.Value) {
 				v.assign(n.Name.Value, shellword.Text(n.Value, s.text))
@@ -48,9 +48,6 @@ func (v *shellViews) collect(stmt *syntax.Stmt, s *script) {
 				}
 			}
 		case *syntax.FuncDecl:
-			if v.functions == nil {
-				v.functions = map[string]bool{}
-			}
 			if n.Name != nil {
 				v.functions[n.Name.Value] = true
 			}
@@ -62,9 +59,6 @@ func (v *shellViews) collect(stmt *syntax.Stmt, s *script) {
 				case name == "alias":
 					for _, w := range v.plainWords(n, s)[1:] {
 						if alias, text, ok := strings.Cut(w, "="); ok && len(v.aliases) < maxValues {
-							if v.aliases == nil {
-								v.aliases = map[string]string{}
-							}
 							v.aliases[alias] = text
 						}
 					}
@@ -100,20 +94,17 @@ func (v *shellViews) collectSure(stmt *syntax.Stmt, s *script) {
 	}
 	for _, a := range call.Assigns {
 		if a.Name != nil && a.Value != nil && isLiteral(a.Value) && shellword.Text(a.Value, s.text) != "" {
-			v.sure = append(v.sure, a.Name.Value)
+			v.sure[a.Name.Value] = true
 		}
 	}
 }
 
 // isSure reports a variable that cannot be empty, as far as the call shows.
 func (v *shellViews) isSure(name string) bool {
-	return !v.unsets && !slices.Contains(v.unclear, name) && (slices.Contains(v.sure, name) || isOneOf(name, alwaysSet) && len(v.values[name]) == 0)
+	return !v.unsets && !v.unclear[name] && (v.sure[name] || isOneOf(name, alwaysSet) && len(v.values[name]) == 0)
 }
 
 func (v *shellViews) assign(name, value string) {
-	if v.values == nil {
-		v.values = map[string][]string{}
-	}
 	if known := v.values[name]; len(known) < maxValues && !slices.Contains(known, value) {
 		v.values[name] = append(known, value)
 	}
@@ -165,9 +156,6 @@ func (v *shellViews) readCall(call *syntax.CallExpr, s *script) [][]string {
 		text := shellword.Text(w, s.text)
 		plain = append(plain, text)
 		if d := uses.add(w); d != 0 {
-			if v.unsure == nil {
-				v.unsure = map[string]doubt{}
-			}
 			v.unsure[text] = max(v.unsure[text], d)
 			v.unknown = v.unknown || i == 0
 		}
@@ -180,11 +168,14 @@ func (v *shellViews) readCall(call *syntax.CallExpr, s *script) [][]string {
 		return out
 	}
 	add := func(r *reading) {
+		if !v.spend(perWord * len(words)) {
+			return
+		}
 		var read []string
 		for _, w := range words {
 			read = append(read, shellword.Fields(w, s.text, r.expand)...)
 		}
-		if v.spend(perWord*len(words)) && len(read) > 0 && !slices.ContainsFunc(out, func(have []string) bool { return slices.Equal(have, read) }) {
+		if len(read) > 0 && !slices.ContainsFunc(out, func(have []string) bool { return slices.Equal(have, read) }) {
 			out = append(out, read)
 		}
 	}
@@ -199,21 +190,16 @@ func (v *shellViews) readWord(w *syntax.Word, s *script) []string {
 	if uses.add(w) == 0 || !v.spend(perWord) {
 		return out
 	}
-	v.unsure = setDoubt(v.unsure, out[0], doubtOpen)
+	v.unsure[out[0]] = doubtOpen
 	v.eachReading(&uses, s, func(r *reading) {
+		if !v.spend(perWord + int(w.End().Offset()) - int(w.Pos().Offset())) {
+			return
+		}
 		if text := strings.Join(shellword.Fields(w, s.text, r.expand), " "); !slices.Contains(out, text) {
 			out = append(out, text)
 		}
 	})
 	return out
-}
-
-func setDoubt(m map[string]doubt, word string, d doubt) map[string]doubt {
-	if m == nil {
-		m = map[string]doubt{}
-	}
-	m[word] = max(m[word], d)
-	return m
 }
 
 // eachReading visits the readings other than the written one.

@@ -27,8 +27,8 @@ type shellViews struct {
 	tooMuch    bool // the call cannot be looked at as a whole
 
 	values    map[string][]string // what the texts assign to variables, as far as it is literal
-	sure      []string            // variables that are set to a literal text for all of the call
-	unclear   []string            // variables that are set to what is not known
+	sure      map[string]bool     // variables that are set to a literal text for all of the call
+	unclear   map[string]bool     // variables that are set to what is not known
 	unsets    bool                // a text takes variables away
 	functions map[string]bool
 	aliases   map[string]string
@@ -53,8 +53,8 @@ func (f *facts) shellViews() *shellViews {
 		return &f.views
 	}
 	f.viewsDone = true
+	f.views = *newViews(f.work)
 	v := &f.views
-	v.signatures, v.parsed, v.left = map[string]bool{}, map[string]bool{}, f.work
 	v.isScript = isShellTool(f.call.Tool)
 	for _, c := range f.commandTexts() {
 		switch {
@@ -95,6 +95,13 @@ func (f *facts) splitCommands() [][]string {
 		}
 	}
 	return out
+}
+
+func newViews(left *work.Budget) *shellViews {
+	return &shellViews{
+		left: left, signatures: map[string]bool{}, parsed: map[string]bool{}, sure: map[string]bool{}, unclear: map[string]bool{}, values: map[string][]string{},
+		functions: map[string]bool{}, aliases: map[string]string{}, unsure: map[string]doubt{}, stdin: map[*syntax.Stmt]string{}, files: map[string]string{},
+	}
 }
 
 // script is shell text to be looked at.
@@ -156,6 +163,9 @@ func parseCost(text string) int {
 func (v *shellViews) addText(s script) {
 	s.text = strings.ReplaceAll(s.text, "\r", "")
 	key := s.text
+	if s.doc {
+		key = "\x00" + key // what is only written counts for less
+	}
 	if len(s.args) > 0 {
 		key += "\x00" + strings.Join(s.args, "\x00")
 	}
