@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"dshproxy/netrule"
+	"dshproxy/rules/shellword"
 	"dshproxy/rules/toolspec"
 	"dshproxy/rules/work"
 )
@@ -63,7 +64,7 @@ func (p *Prepared) Script() *toolspec.Script {
 	if p.script != nil {
 		return p.script
 	}
-	if stmts, ok := p.facts.views.trees[a.text]; ok {
+	if stmts, ok := p.facts.views.trees[a.text]; ok && shellword.EndComments(a.text) == a.text {
 		p.script = toolspec.ReadStatements(a.text, stmts)
 		return p.script
 	}

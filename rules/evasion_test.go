@@ -2,8 +2,11 @@ package rules
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
+
+	"dshproxy/rules/toolspec"
 )
 
 // denies tests that every command is denied by the rule about rm -rf /.
@@ -36,6 +39,21 @@ func TestBehindErrors(t *testing.T) {
 	}
 	denies(t, "! ! rm -rf /", "time ! rm -rf /", "! ! { rm -rf /; }", `! ! :; echo "a" "b $(echo c; rm -rf /)`, "echo '(( ))'\n(( ))\n"+strings.Repeat("echo a line that parses\n", 200)+"rm -rf /",
 		"(( ))\nf() {\n"+strings.Repeat("  echo a line that parses\n", 60)+"  rm -rf /\n}\nf")
+}
+
+// TestComments: a comment ends with its line, also behind a backslash.
+func TestComments(t *testing.T) {
+	denies(t, "a #c\\\nrm -rf /", "a;#\\\nrm -rf /", "<>f #c\\\nrm -rf /\n&&", "#c\\\nrm -rf /", "bash -c 'a #c\\\nrm -rf /'", "echo $( # c\\\nrm -rf /)")
+	s := toolspec.ReadScript("ls #c\\\nrm -rf /")
+	commands, whole := s.Commands()
+	if whole || !slices.ContainsFunc(commands, func(c toolspec.Command) bool { return c.Text == "rm -rf /" }) {
+		t.Errorf("commands %v, whole %t", commands, whole)
+	}
+	for _, command := range []string{"git commit -m 'a #1' \\\n  -q", "# a\nls"} {
+		if _, whole := toolspec.ReadScript(command).Commands(); whole == strings.Contains(command, "\\") {
+			t.Errorf("%q: whole %t", command, whole)
+		}
+	}
 }
 
 // TestErrorsWithoutEnd: what is too much to be read on behind errors is refused where it is shell text, and not judged

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"dshproxy/rules/shellword"
 	"dshproxy/rules/work"
 
 	"mvdan.cc/sh/v3/syntax"
@@ -177,6 +178,12 @@ func (v *shellViews) addText(s script) {
 		return
 	}
 	v.parsed[key] = true
+	if ended := shellword.EndComments(s.text); ended != s.text {
+		other := s
+		other.text = ended
+		v.unknown = true // it reads in two ways
+		v.addText(other)
+	}
 	stmts, end, whole := statements(s.text)
 	v.addStmts(stmts, &s)
 	switch {
