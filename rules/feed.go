@@ -41,6 +41,21 @@ func (v *shellViews) feed(n *syntax.BinaryCmd, s *script) {
 
 // output gives the text that a statement writes, when it is echo, printf or cat with a text that stands in the script.
 func (v *shellViews) output(stmt *syntax.Stmt, s *script) (string, bool) {
+	known, ok := v.outputs[stmt]
+	if !ok {
+		known.text, known.ok = v.readOutput(stmt, s)
+		v.outputs[stmt] = known
+	}
+	return known.text, known.ok
+}
+
+// output is the text that a statement writes, if that is known.
+type output struct {
+	text string
+	ok   bool
+}
+
+func (v *shellViews) readOutput(stmt *syntax.Stmt, s *script) (string, bool) {
 	if block, ok := stmt.Cmd.(*syntax.Block); ok && len(block.Stmts) == 1 {
 		stmt = block.Stmts[0]
 	} else if sub, ok := stmt.Cmd.(*syntax.Subshell); ok && len(sub.Stmts) == 1 {

@@ -37,8 +37,9 @@ type shellViews struct {
 	unsure    map[string]doubt        // words with expansions, as they are written
 	files     map[string]string       // literal text that the call writes to files
 	stdin     map[*syntax.Stmt]string // literal text that a pipe brings
-	resumed   int                     // what reading on behind errors has cost
-	isScript  bool                    // the call is one of a shell
+	outputs   map[*syntax.Stmt]output
+	resumed   int  // what reading on behind errors has cost
+	isScript  bool // the call is one of a shell
 }
 
 const (
@@ -101,7 +102,7 @@ func (f *facts) splitCommands() [][]string {
 func newViews(left *work.Budget) *shellViews {
 	return &shellViews{
 		left: left, signatures: map[string]bool{}, parsed: map[string]bool{}, sure: map[string]bool{}, unclear: map[string]bool{}, values: map[string][]string{},
-		functions: map[string]bool{}, aliases: map[string]string{}, unsure: map[string]doubt{}, stdin: map[*syntax.Stmt]string{}, files: map[string]string{},
+		functions: map[string]bool{}, aliases: map[string]string{}, unsure: map[string]doubt{}, stdin: map[*syntax.Stmt]string{}, files: map[string]string{}, outputs: map[*syntax.Stmt]output{},
 	}
 }
 
