@@ -315,7 +315,7 @@ func (r *reading) expand(part syntax.WordPart, quoted bool) ([]string, bool) {
 		if known {
 			return value(quoted, split)
 		}
-		if r.v.isSure(p.Param.Value) {
+		if r.v.isSure(p.Param.Value) || p.Exp != nil && p.Exp.Op == syntax.ErrorUnsetOrNull {
 			return nil, false
 		}
 		return nil, true
