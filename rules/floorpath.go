@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -29,8 +30,23 @@ func newGuard(c *Call, left *work.Budget) *guard {
 	return g
 }
 
-// folded is a path as it is compared: some file systems fold case, and some programs take a backslash.
-func folded(p string) string { return strings.ToLower(strings.ReplaceAll(p, `\`, "/")) }
+// folded is a path as it is compared: some programs take a backslash, and some file systems fold case, leave out characters
+// without width, or dots and blanks at the end of a name.
+func folded(p string) string {
+	p = strings.ToLower(invisible.Replace(p))
+	if strings.Contains(p, "./") || strings.Contains(p, " /") || strings.HasSuffix(p, ".") || strings.HasSuffix(p, " ") {
+		segments := strings.Split(p, "/")
+		for i, s := range segments {
+			if name := strings.TrimRight(s, ". "); name != "" && name != s {
+				segments[i] = name
+			}
+		}
+		p = strings.Join(segments, "/")
+	}
+	return p
+}
+
+var invisible = strings.NewReplacer(`\`, "/", "\u200b", "", "\u200c", "", "\u200d", "", "\u200e", "", "\u200f", "", "\u2060", "", "\ufeff", "")
 
 // maxFolders is how many folders a call may enter before the first ones are forgotten.
 const maxFolders = 16
@@ -66,7 +82,13 @@ func spellings(a string) []string {
 	if i := strings.IndexByte(a, 0); i >= 0 {
 		a = a[:i]
 	}
-	out := []string{strings.TrimPrefix(strings.TrimPrefix(a, "@"), "file://")}
+	if uri, ok := strings.CutPrefix(a, "file://"); ok {
+		if decoded, err := url.PathUnescape(uri); err == nil {
+			uri = decoded
+		}
+		a = uri
+	}
+	out := []string{strings.TrimPrefix(a, "@")}
 	if _, value, ok := strings.Cut(a, "="); ok {
 		out = append(out, strings.TrimPrefix(value, "@"))
 	}

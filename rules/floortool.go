@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // verbs of tools' names.
@@ -133,7 +134,7 @@ func (g *guard) mayName(s string) bool {
 			return true
 		}
 	}
-	return strings.ContainsAny(s, "*?[{") && len(s) < 4096
+	return len(s) < 4096 && (strings.ContainsAny(s, "*?[{") || strings.IndexFunc(s, func(r rune) bool { return r >= utf8.RuneSelf }) >= 0)
 }
 
 // patchMarks stand before the names in a patch.

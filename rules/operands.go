@@ -37,6 +37,12 @@ const plainOptions = " --silent --show-error --location --fail --fail-with-body 
 const dataOptions = " -H --header -d --data --data-raw --data-binary --data-urlencode --data-ascii --json -o --output -u --user -A --user-agent -b --cookie -c --cookie-jar -F --form --form-string -X --request -m --max-time --connect-timeout " +
 	"-T --upload-file -w --write-out -O --output-document -P --directory-prefix --post-data --post-file --body-data --retry --cacert --cert --key -E -e --referer -r --range --proto -m -i -p -l --output-dir "
 
+// targetOptions take a host or URL that a command goes to, or through.
+const targetOptions = " -x --proxy --preproxy --socks4 --socks4a --socks5 --socks5-hostname --proxy1.0 --url --doh-url --dns-servers --base "
+
+// detourOptions make a command go somewhere else than its operands say.
+const detourOptions = " --connect-to --resolve --unix-socket --abstract-unix-socket "
+
 // commandTargets adds the hosts that a network command is given, and notes when the words do not show them.
 func (f *facts) commandTargets(c *simpleCommand, more, loose *targetList) {
 	for _, r := range c.redirects {
@@ -122,6 +128,12 @@ func (f *facts) hostTargets(c *simpleCommand, more, loose *targetList) {
 			f.curlConfig(c, more)
 		}
 		f.looseTargets(c, i, a, more, loose)
+		if option, _, _ := strings.Cut(a, "="); isOneOf(option, detourOptions) {
+			f.unknown = true
+		}
+		for _, host := range proxies(c.word, prev, a) {
+			f.addReadings(readAuthority(host, schemeEnd(host), f.work), more)
+		}
 		if a == "" || a[0] == '-' || value {
 			return
 		}
@@ -146,6 +158,26 @@ func (f *facts) hostTargets(c *simpleCommand, more, loose *targetList) {
 			f.addReadings(readAuthority(strings.TrimPrefix(a, "@"), 0, f.work), more)
 		}
 	})
+}
+
+// proxies gives what an argument names as the value of an option that is a target.
+func proxies(command, prev, a string) []string {
+	if option, value, ok := strings.Cut(a, "="); ok && isOneOf(option, targetOptions) {
+		return []string{value}
+	}
+	if isOneOf(prev, targetOptions) {
+		return []string{a}
+	}
+	if command != "curl" {
+		return nil
+	}
+	if i := strings.IndexAny(prev, shortValues[command]); i > 0 && prev[0] == '-' && prev[1] != '-' && prev[i:] == "x" {
+		return []string{a} // -sx HOST
+	}
+	if i := strings.IndexAny(a, shortValues[command]); i > 0 && a[0] == '-' && a[1] != '-' && a[i] == 'x' && i+1 < len(a) {
+		return []string{a[i+1:]}
+	}
+	return nil
 }
 
 // curlConfig adds the targets of a configuration that curl is given to read.
