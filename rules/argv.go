@@ -63,6 +63,7 @@ type simpleCommand struct {
 	redirects []string
 	writes    []string // the redirects that write, as far as the view knows
 	doc       bool     // it stands in a here-document
+	stdin     []string // literal texts that it is given to read
 }
 
 func (c *simpleCommand) tokens() []string { return append(slices.Clip(c.args), c.redirects...) }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"dshproxy/netrule"
+	"dshproxy/rules/shellword"
 	"dshproxy/rules/toolspec"
 	"dshproxy/rules/work"
 )
@@ -24,6 +25,9 @@ type Call struct {
 	Agents []string
 	// Host is the machine that the call runs on.
 	Host Host
+	// Protected are absolute paths of files and folders that the floor lets no call change, besides those that it knows by
+	// their names: what is equal to one or lies below it, and moving or removing a folder above one.
+	Protected []string
 }
 
 // IsWeb reports a call of a tool that does nothing but fetch: it falls back to the network mode when no rule decides.
@@ -34,7 +38,15 @@ func (p *Prepared) Targets() []netrule.Target {
 	if p.facts.args.kind != argObject {
 		return nil
 	}
-	return p.facts.callTargets()
+	targets := p.facts.callTargets()
+	if p.facts.call.IsWeb() && len(targets) == 1 {
+		p.facts.shellTargets()
+		if p.facts.unknown {
+			// Programs do not agree on where it goes.
+			targets = append(slices.Clip(targets), p.facts.loose...)
+		}
+	}
+	return targets
 }
 
 // Work is what is left of the work that judging the call may cost. Who else judges the call takes it from there.
@@ -52,7 +64,7 @@ func (p *Prepared) Script() *toolspec.Script {
 	if p.script != nil {
 		return p.script
 	}
-	if stmts, ok := p.facts.views.trees[a.text]; ok {
+	if stmts, ok := p.facts.views.trees[a.text]; ok && shellword.EndComments(a.text) == a.text {
 		p.script = toolspec.ReadStatements(a.text, stmts)
 		return p.script
 	}
@@ -202,6 +214,7 @@ type facts struct {
 	targets     []netrule.Target // as the format has them
 	moreDone    bool
 	loose       []netrule.Target // what may as well be something else, for deny and ask rules alone
+	unknown     bool             // the call goes to what it does not show
 	more        []netrule.Target // what only deny and ask rules look at, or must be covered by an allow
 }
 

@@ -111,7 +111,7 @@ func TestAllowCoversAll(t *testing.T) {
 		"curl https://ok.test 'https://evil.test'":        "pass",
 		`curl https://ok.test "ht"tps://evil.test`:        "pass",
 		"git clone git@evil.test:x; curl https://ok.test": "pass",
-		`curl 'http://ok.test\@evil.test/'`:               "allow", // a browser reads the host before the backslash
+		`curl 'http://ok.test\@evil.test/'`:               "pass", // programs do not agree on the host
 		"curl -xevil.test:80 http://ok.test/":             "pass",
 		"curl --connect-to ::evil.test:80 http://ok.test": "pass",
 		"HTTPS_PROXY=evil.test:80 curl http://ok.test":    "pass",
@@ -327,13 +327,33 @@ func TestHostileCalls(t *testing.T) {
 		"pipes":         jsonOf("command", strings.Repeat("a|", 1<<17)+"a"),
 		"URLs":          jsonOf("command", strings.Repeat("http://a ", 1<<16)),
 		"here-docs":     jsonOf("command", strings.Repeat("cat <<E\n", 1<<14)),
+		"values":        jsonOf("command", "for x in a b c d e f g h i j k l m n o p; do :; done; set -- a; set -- b; set -- c; set -- d; "+strings.Repeat("$x $1 ", 10_000)),
+		"value words":   jsonOf("command", "for x in a b c d e f g h i j k l m n o p; do :; done; "+strings.Repeat("$x;", 30_000)),
+		"outputs":       jsonOf("command", strings.Repeat("$(echo ", 400)+"x"+strings.Repeat(")", 400)),
+		"output values": jsonOf("command", "for x in a b c d e f g h; do :; done; "+strings.Repeat("$(echo $x ", 400)+"x"+strings.Repeat(")", 400)),
+		"printf":        jsonOf("command", "printf '"+strings.Repeat("x", 60_000)+"%s' "+strings.Repeat("a ", 30_000)+"| sh"),
+		"braces":        jsonOf("command", strings.Repeat("{a,b}{c,d}{e,f} ", 8_000)),
+		"nested braces": jsonOf("command", "a"+strings.Repeat("{a,", 400)+strings.Repeat("}", 400)),
+		"errors":        jsonOf("command", strings.Repeat("(( ))\n", 18_000)),
+		"open errors":   jsonOf("command", strings.Repeat("(( )) \"$(", 12_000)),
+		"backquotes":    jsonOf("command", "(( ))\n"+strings.Repeat("`", 100_000)),
+		"env -S":        jsonOf("command", strings.Repeat("env -S 'a=1 b=2' ", 6_000)),
+		"aliases":       jsonOf("command", "alias a='a a a a'; "+strings.Repeat("a;", 50_000)),
+		"xargs":         jsonOf("command", "echo "+strings.Repeat("a ", 50_000)+"| xargs -I{} sh -c '{} {} {} {}'"),
+		"sed":           jsonOf("command", "sed '"+strings.Repeat("w ", 60_000)+"'"),
+		"folders":       jsonOf("command", strings.Repeat("cd a;", 25_000)),
+		"odd hosts":     jsonOf("command", "curl "+strings.Repeat("{a,b}@c%41\\\\d:x ", 7_000)),
 		"deep JSON":     []byte(strings.Repeat(`{"command":`, 9_000) + "1" + strings.Repeat("}", 9_000)),
 		"wide JSON":     []byte("[" + strings.Repeat("1,", 1<<18) + "1]"),
 		"stars":         jsonOf("x", strings.Repeat("a", 1<<20)+"b"),
 	} {
 		start := time.Now()
-		if _, err := s.Match(Call{Tool: "bash", Args: args, Workspace: "/ws"}); err != nil {
+		c := Call{Tool: "bash", Args: args, Workspace: "/ws", Protected: []string{"/ws/policy/rules.yaml", "/etc/x"}}
+		if _, err := s.Match(c); err != nil {
 			t.Logf("%s: %v", name, err)
+		}
+		if _, err := Floor(c); err != nil {
+			t.Logf("%s: floor: %v", name, err)
 		}
 		// The bound is far above what a calm machine needs: it tells a hang from slowness under the race detector.
 		t.Logf("%s: %v", name, time.Since(start))

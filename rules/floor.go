@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"path"
 	"slices"
 	"strings"
 )
@@ -26,62 +25,56 @@ func Floor(c Call) (reason string, err error) {
 
 // Floor is Floor for a call that has been read.
 func (p *Prepared) Floor() (reason string, err error) {
-	f, c := p.facts, p.facts.call
-	if !onlyReads(c.Tool) && f.args.anyString(f.namesPolicy) {
-		return floorPolicy, nil
+	f := p.facts
+	g := newGuard(f.call, f.work)
+	if g.toolArgs(f) || g.powerShell(f) {
+		return floorPolicy, f.err()
 	}
-	v := f.shellViews()
-	for i := range v.commands {
-		cmd := &v.commands[i]
-		if !f.work.Spend(perCommand/10 + f.pathCost(cmd.args) + f.pathCost(cmd.writes)) {
-			return "", f.err()
+	if reason := g.commands(f.shellViews()); reason != "" {
+		return reason, f.err()
+	}
+	if extra := f.scriptArgs(); len(extra) > 0 {
+		v := newViews(f.work)
+		for _, text := range extra {
+			v.addText(script{text: text})
 		}
-		switch {
-		case cmd.doc:
-		case slices.ContainsFunc(cmd.writes, func(s string) bool { return isPolicyFile(s, c.Cwd) }), changesPolicy(cmd, c.Cwd):
-			return floorPolicy, nil
-		case cmd.word == "dshproxy" && changesAsOperator(cmd.args):
-			return floorOperator, nil
+		if v.tooMuch {
+			return "", ErrTooMuch
+		}
+		if reason := g.commands(v); reason != "" {
+			return reason, f.err()
 		}
 	}
 	return "", f.err()
 }
 
-// onlyReads tells from a tool's name that its arguments change no file; what a shell does is seen in its commands.
-func onlyReads(tool string) bool {
-	tool = strings.ToLower(tool)
-	return tool == "bash" || tool == "pwsh" || slices.ContainsFunc([]string{"read", "glob", "grep", "ls", "list", "view", "search", "fetch", "get", "find", "task", "agent", "todo", "think"},
-		func(part string) bool { return strings.HasPrefix(tool, part) || strings.HasSuffix(tool, "_"+part) })
-}
-
-// anyString reports whether some string of a value, at any depth, is a hit.
-func (a *arg) anyString(hit func(string) bool) bool {
-	return a.kind == argString && hit(a.text) || slices.ContainsFunc(a.items, func(item arg) bool { return item.anyString(hit) })
-}
-
-// pathCost is what it takes to tell whether words are policy files.
-func (f *facts) pathCost(words []string) int {
-	cost := 0
-	for _, w := range words {
-		cost += 300 + 15*(len(w)+len(f.call.Cwd))
+// scriptArgs are strings of a shell's tool that stand under keys which usually mean something else.
+func (f *facts) scriptArgs() []string {
+	if !isShellTool(f.call.Tool) || f.args.kind != argObject {
+		return nil
 	}
-	return cost
+	var out []string
+	f.args.walkKeys(0, func(key string, v *arg) {
+		if isOneOf(key, " input code text stdin ") && v.kind == argString && len(out) < 8 {
+			out = append(out, v.text)
+		}
+	})
+	return out
 }
 
-// namesPolicy reports an argument that is the path of a policy file, or a patch of one.
-func (f *facts) namesPolicy(s string) bool {
-	const longestPath = 4096
-	cwd := f.call.Cwd
-	if !f.work.Spend(3 * len(s)) {
+// powerShell looks at the words of a text that is not read as a POSIX shell does: there a backslash is no escape.
+func (g *guard) powerShell(f *facts) bool {
+	tool := strings.ToLower(f.call.Tool)
+	if tool != "pwsh" && !strings.Contains(tool, "powershell") && !strings.Contains(tool, "cmd") {
 		return false
 	}
-	if len(s) <= longestPath && !strings.Contains(s, "\n") {
-		return f.work.Spend(f.pathCost([]string{s})) && isPolicyFile(s, cwd)
-	}
-	for line := range strings.Lines(s) {
-		line = strings.TrimSpace(line)
-		for _, mark := range []string{"*** Update File:", "*** Add File:", "*** Delete File:", "*** Move to:", "+++ ", "--- "} {
-			if rest, ok := strings.CutPrefix(line, mark); ok && f.work.Spend(f.pathCost([]string{rest})) && isPolicyFile(strings.TrimSpace(rest), cwd) {
+	for _, c := range f.commandTexts() {
+		for _, part := range strings.FieldsFunc(c.text, func(r rune) bool { return strings.ContainsRune(";|&\n", r) }) {
+			words := strings.FieldsFunc(part, func(r rune) bool { return strings.ContainsRune(" \t\r'\"`(){},", r) })
+			if len(words) == 0 || isOneOf(strings.ToLower(words[0]), " get-content gc cat type get-childitem gci ls dir select-string sls test-path get-item write-output write-host echo ") && !strings.Contains(part, ">") {
+				continue
+			}
+			if g.anyPolicy(words) {
 				return true
 			}
 		}
@@ -89,105 +82,97 @@ func (f *facts) namesPolicy(s string) bool {
 	return false
 }
 
-// readers leave the files alone that they are given.
-const readers = " cat less more head tail tac nl grep egrep fgrep rg ag ls ll tree stat file wc diff cmp md5sum sha256sum sha1sum cksum od xxd hexdump bat jq test [ [[ realpath readlink basename dirname " +
-	"echo printf true : source . export open code pytest go npm node make dshproxy "
-
-// changesPolicy reports a command that names a policy file and is not known to leave it alone.
-func changesPolicy(c *simpleCommand, cwd string) bool {
-	named := func(args []string) bool {
-		return slices.ContainsFunc(args, func(s string) bool { return isPolicyFile(s, cwd) })
+// commands looks at every command, in order: cd changes what the paths behind it mean.
+func (g *guard) commands(v *shellViews) string {
+	g.unsure = v.unsure
+	lists, pipes := false, false // names of policy files; to something that may write
+	for i := range v.commands {
+		cmd := &v.commands[i]
+		if !g.work.Spend(perCommand/10 + g.pathCost(cmd.args) + g.pathCost(cmd.writes)) {
+			return ""
+		}
+		lists = lists || isOneOf(cmd.word, " ls find fd fdfind git rg grep printf echo tree ") && g.anyPolicy(cmd.args)
+		pipes = pipes || cmd.word == "xargs" && isOneOf(lastName(append([]string{"xargs"}, cmd.args...), g.work), removers+" tee truncate touch chmod chown dd cp ln install sed perl sh bash zsh dash python python3 ")
+		switch {
+		case cmd.doc:
+		case g.anyPolicy(cmd.writes), g.changes(cmd):
+			return floorPolicy
+		case cmd.word == "dshproxy" && changesAsOperator(cmd.args), stopsProxy(cmd):
+			return floorOperator
+		case isOneOf(cmd.word, " cd pushd chdir set-location ") && len(cmd.args) > 0:
+			g.enter(cmd.args)
+		}
 	}
-	has := func(options ...string) bool {
-		return slices.ContainsFunc(c.args, func(a string) bool {
-			return slices.ContainsFunc(options, func(o string) bool {
-				return a == o || len(o) > 2 && strings.HasPrefix(a, o) || len(o) == 2 && len(a) > 2 && a[0] == '-' && a[1] != '-' && strings.IndexByte(a, o[1]) > 0
-			})
-		})
+	if lists && pipes {
+		return floorPolicy
 	}
-	switch {
-	case !named(c.args) || isOneOf(c.word, readers):
-		return false
-	case isOneOf(c.word, " sed gsed perl yq "):
-		return has("-i", "--in-place")
-	case c.word == "awk" || c.word == "gawk":
-		return has("-i")
-	case c.word == "find":
-		return has("-delete", "-exec", "-ok", "-fprint", "-fls")
-	case c.word == "sort":
-		return has("-o", "--output")
-	case c.word == "git":
-		return !slices.ContainsFunc(c.args, func(a string) bool {
-			return isOneOf(a, " diff log show status grep blame add commit check-ignore ls-files cat-file rev-parse ")
-		})
-	case isOneOf(c.word, " cp rsync scp install ln "):
-		// The last one is written; so is what -t names.
-		return len(c.args) == 0 || isPolicyFile(c.args[len(c.args)-1], cwd) || has("-t", "--target-directory", "--delete", "--remove-source-files")
-	case c.word == "tar":
-		return !slices.ContainsFunc(c.args[:1], func(a string) bool {
-			return strings.Contains(strings.TrimLeft(a, "-"), "c") || strings.Contains(a, "t")
-		})
-	default:
-		return true
-	}
+	return ""
 }
 
-// changesAsOperator reports the subcommands that change what is allowed.
+// pathCost is what it takes to tell whether words are policy files.
+func (g *guard) pathCost(words []string) int {
+	cost := 0
+	for _, w := range words {
+		cost += (100 + 8*len(w)) * len(g.cwds)
+	}
+	return cost + 10*len(words)*len(g.protected)
+}
+
+// globalValues are the options of dshproxy that take a word of their own wherever they stand.
+const globalValues = " --config --workspace --rules --managed "
+
+// changesAsOperator reports the subcommands that change what is allowed. An option that is not known may take a word of
+// its own, or may not: both are looked at.
 func changesAsOperator(args []string) bool {
-	for _, a := range args {
+	for i := 0; i < len(args); i++ {
+		a := args[i]
 		switch {
+		case isOneOf(a, globalValues):
+			i++
+		case a == "--" || strings.HasPrefix(a, "--") && strings.Contains(a, "="):
 		case strings.HasPrefix(a, "-"):
-		case a == "hook":
-			return slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--install") || strings.HasPrefix(a, "--uninstall") })
-		case isOneOf(a, " explain check help rules lint test version vectors config healthcheck completion evaluate match-rules env connect diff learn schema "):
-			return false
-		case isOneOf(a, " allow trust approvals serve stop resume ca "):
-			return !slices.Contains(args, "--help") && !slices.Contains(args, "-h")
+			if i+2 < len(args) && changesAsOperator(args[i+2:]) {
+				return true
+			}
+		default:
+			return isOperators(a, args[i+1:])
 		}
 	}
 	return false
 }
 
-// isPolicyFile reports a path that names rules, settings of dshproxy or settings of the client, wherever it lies. Case
-// does not count: some file systems fold it. A pattern that may name them counts too.
-func isPolicyFile(name, cwd string) bool {
-	name = strings.ToLower(strings.ReplaceAll(strings.TrimSpace(name), `\`, "/"))
-	if _, value, ok := strings.Cut(name, "="); ok && !strings.Contains(value, "=") {
-		name = value // of=FILE, --output=FILE
+// isOperators reports whether a subcommand with its arguments is for the operator alone.
+func isOperators(name string, args []string) bool {
+	switch {
+	case name == "hook":
+		return slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--inst") || strings.HasPrefix(a, "--uninst") })
+	case isOneOf(name, " explain check help rules lint test version vectors config healthcheck status completion evaluate match-rules env connect diff learn schema __complete "):
+		return false
+	case strings.ContainsAny(name, "$`"):
+		return true // it may be any
+	case isOneOf(name, " allow trust approvals serve stop resume ca run "):
+		return len(args) == 0 || args[0] != "--help" && args[0] != "-h"
+	default:
+		return false
 	}
-	if len(name) > 2 && name[0] == '-' && name[1] != '-' {
-		name = name[2:] // -oFILE
-	}
-	name = strings.TrimPrefix(name, "@")
-	if cwd != "" && name != "" && !path.IsAbs(name) {
-		name = path.Join(strings.ToLower(cwd), name)
-	}
-	segments := strings.Split(path.Clean(name), "/")
-	for i, s := range segments {
-		last := i == len(segments)-1
-		switch {
-		case s == ".dsh" || strings.HasPrefix(s, ".d") && strings.ContainsAny(s, "*?[{") && mayBe(s, ".dsh"):
-			return true
-		case s == ".claude" && last:
-			return true
-		case s == ".claude" && strings.HasPrefix(segments[i+1], "settings") && strings.HasSuffix(segments[i+1], ".json"):
-			return true
-		case s == "dshproxy" && !last && strings.HasSuffix(segments[len(segments)-1], ".yaml") && (i == 0 || segments[i-1] == "etc" || segments[i-1] == ".config"):
-			return true
-		case s == "dshproxy" && i > 0 && segments[i-1] == "state": // what is accepted, and tokens
-			return true
-		case last && (s == "pi-permissions.jsonc" || s == "managed-settings.json" || s == "config.json" && i > 0 && segments[i-1] == "pi-permission-system"):
-			return true
-		}
-	}
-	return false
 }
 
-// mayBe reports whether a shell pattern can stand for a name.
-func mayBe(pattern, name string) bool {
-	if strings.ContainsAny(pattern, "{") {
-		return true
+// stopsProxy reports commands that end the proxy from outside.
+func stopsProxy(c *simpleCommand) bool {
+	names := func(a string) bool {
+		return strings.TrimSuffix(strings.TrimLeft(baseName(a), "^"), ".service") == "dshproxy"
 	}
-	ok, err := path.Match(pattern, name)
-	return err != nil || ok
+	switch c.word {
+	case "pkill", "killall", "pgrep":
+		return c.word != "pgrep" && slices.ContainsFunc(c.args, names)
+	case "systemctl", "service", "launchctl", "rc-service":
+		return slices.ContainsFunc(c.args, names) && !slices.ContainsFunc(c.args, func(a string) bool { return isOneOf(a, " status show cat is-active is-enabled list-units ") })
+	case "go":
+		i := slices.IndexFunc(c.args, names)
+		return i > 0 && c.args[0] == "run" && changesAsOperator(c.args[i+1:])
+	case "kill":
+		return slices.ContainsFunc(c.args, func(a string) bool { return strings.Contains(a, "dshproxy") })
+	default:
+		return false
+	}
 }

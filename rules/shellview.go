@@ -18,12 +18,28 @@ type shellViews struct {
 	// words are all decoded words, for the targets in them.
 	words    []string
 	unparsed bool
+	// unknown says that the text does not show all of what is run or connected to.
+	unknown bool
 
 	signatures map[string]bool           // those in pipelines
 	parsed     map[string]bool           // texts inside texts that have been looked at
 	trees      map[string][]*syntax.Stmt // of the texts of the call itself that parse, for other readers
 	left       *work.Budget
 	tooMuch    bool // the call cannot be looked at as a whole
+
+	values    map[string][]string // what the texts assign to variables, as far as it is literal
+	sure      map[string]bool     // variables that are set to a literal text for all of the call
+	unclear   map[string]bool     // variables that are set to what is not known
+	unsets    bool                // a text takes variables away
+	functions map[string]bool
+	aliases   map[string]string
+	sets      [][]string              // positional parameters that the texts set
+	unsure    map[string]doubt        // words with expansions, as they are written
+	files     map[string]string       // literal text that the call writes to files
+	stdin     map[*syntax.Stmt]string // literal text that a pipe brings
+	outputs   map[*syntax.Stmt]output
+	resumed   int  // what reading on behind errors has cost
+	isScript  bool // the call is one of a shell
 }
 
 const (
@@ -39,20 +55,69 @@ func (f *facts) shellViews() *shellViews {
 		return &f.views
 	}
 	f.viewsDone = true
+	f.views = *newViews(f.work)
 	v := &f.views
-	v.signatures, v.parsed, v.left = map[string]bool{}, map[string]bool{}, f.work
+	v.isScript = isShellTool(f.call.Tool)
 	for _, c := range f.commandTexts() {
 		switch {
 		case v.tooMuch || !v.spend(perCommand):
 		case c.words != nil:
 			v.addWords(c.words, simpleCommand{}, 0)
 		case f.call.Tool == "pwsh":
-			v.addLexical(c.text, 0, false)
+			v.addLexical(script{text: c.text})
 		default:
-			v.addText(c.text, 0, false)
+			v.addText(script{text: c.text})
 		}
 	}
+	for _, words := range f.splitCommands() {
+		if v.tooMuch || !v.spend(perCommand) {
+			break
+		}
+		v.addWords(words, simpleCommand{}, 0)
+	}
 	return v
+}
+
+// splitCommands are commands whose arguments stand under a key of their own.
+func (f *facts) splitCommands() [][]string {
+	if f.args.kind != argObject {
+		return nil
+	}
+	args := f.get("args")
+	if args == nil {
+		args = f.get("arguments")
+	}
+	if args == nil || !args.allStrings() {
+		return nil
+	}
+	var out [][]string
+	for _, c := range f.commandTexts() {
+		if c.words == nil && len(out) < maxWrappers {
+			out = append(out, append([]string{strings.TrimSpace(c.text)}, args.strings()...))
+		}
+	}
+	return out
+}
+
+func newViews(left *work.Budget) *shellViews {
+	return &shellViews{
+		left: left, signatures: map[string]bool{}, parsed: map[string]bool{}, sure: map[string]bool{}, unclear: map[string]bool{}, values: map[string][]string{},
+		functions: map[string]bool{}, aliases: map[string]string{}, unsure: map[string]doubt{}, stdin: map[*syntax.Stmt]string{}, files: map[string]string{}, outputs: map[*syntax.Stmt]output{},
+	}
+}
+
+// script is shell text to be looked at.
+type script struct {
+	text  string
+	depth int      // texts that it is inside of
+	doc   bool     // it is the body of a here-document
+	args  []string // $0, $1 and so on, when the text is given any
+}
+
+// isShellTool tells from a tool's name that its command is shell text, whatever it holds.
+func isShellTool(tool string) bool {
+	tool = strings.ToLower(tool)
+	return slices.ContainsFunc([]string{"bash", "shell", "terminal", "exec", "command"}, func(part string) bool { return strings.Contains(tool, part) }) || tool == "sh" || tool == "zsh"
 }
 
 // What the steps of making views cost, in units of work. They are measured on the dearest texts that were found.
@@ -95,36 +160,66 @@ func parseCost(text string) int {
 	return cost
 }
 
-// addText parses shell text statement by statement. What stands behind the first error is split by words. doc says that
-// the text is the body of a here-document.
-func (v *shellViews) addText(text string, depth int, doc bool) {
-	text = strings.ReplaceAll(text, "\r", "")
+// addText parses shell text statement by statement. What stands behind the first error is split by words, and read on
+// from there as far as it can be.
+func (v *shellViews) addText(s script) {
+	s.text = strings.ReplaceAll(s.text, "\r", "")
+	key := s.text
+	if s.doc {
+		key = "\x00" + key // what is only written counts for less
+	}
+	if len(s.args) > 0 {
+		key += "\x00" + strings.Join(s.args, "\x00")
+	}
 	switch {
-	case v.parsed[text]:
+	case v.parsed[key]:
 		return
-	case len(text) > maxShellText || depth > maxInnerTexts || !v.spend(parseCost(text)) || nesting(text) > maxShellDepth:
+	case len(s.text) > maxShellText || s.depth > maxInnerTexts || !v.spend(parseCost(s.text)) || nesting(s.text) > maxShellDepth:
 		v.tooMuch = true
 		return
 	}
-	v.parsed[text] = true
-	stmts, end, whole := statements(text)
-	for _, stmt := range stmts {
-		v.addStmt(stmt, text, depth, doc)
+	v.parsed[key] = true
+	if ended := shellword.EndComments(s.text); ended != s.text {
+		other := s
+		other.text = ended
+		v.unknown = true // it reads in two ways
+		v.addText(other)
 	}
+	stmts, end, whole := statements(s.text)
+	v.addStmts(stmts, &s)
 	switch {
 	case !whole:
 		v.unparsed = true
-		v.addLexical(text[min(end, len(text)):], depth, doc)
-	case depth == 0:
+		rest := s
+		rest.text = s.text[min(end, len(s.text)):]
+		v.addLexical(rest)
+		v.resume(&s, min(end, len(s.text)))
+	case s.depth == 0:
 		if v.trees == nil {
 			v.trees = map[string][]*syntax.Stmt{}
 		}
-		v.trees[text] = stmts
+		v.trees[s.text] = stmts
+	}
+}
+
+// addStmts adds the views of statements that have been parsed.
+func (v *shellViews) addStmts(stmts []*syntax.Stmt, s *script) {
+	for _, stmt := range stmts {
+		v.collect(stmt, s)
+	}
+	for _, stmt := range stmts {
+		v.addStmt(stmt, s)
 	}
 }
 
 // statements gives the statements before the first error, and where they end; whole says that there was none.
 func statements(text string) (stmts []*syntax.Stmt, end int, whole bool) {
+	stmts, end, whole, _ = parse(text)
+	return stmts, end, whole
+}
+
+// parse is statements, and gives the first error too.
+func parse(text string) (stmts []*syntax.Stmt, end int, whole bool, first error) {
 	defer func() {
 		// A panic is a bug of the library met by a hostile text, which then counts as one that does not parse.
 		if p := recover(); p != nil {
@@ -134,12 +229,14 @@ func statements(text string) (stmts []*syntax.Stmt, end int, whole bool) {
 	whole = true
 	// The loop is not left early: the sequence goes on after an error, and panics when nobody listens.
 	for stmt, err := range syntax.NewParser(syntax.Variant(syntax.LangBash)).StmtsSeq(strings.NewReader(text)) {
-		whole = whole && err == nil
+		if whole && err != nil {
+			whole, first = false, err
+		}
 		if whole {
 			stmts, end = append(stmts, stmt), int(stmt.End().Offset())
 		}
 	}
-	return stmts, end, whole
+	return stmts, end, whole, first
 }
 
 // nesting bounds how deep brackets and substitutions can be nested, before a recursive parser sees them.
@@ -182,15 +279,15 @@ func compound(word string) int {
 const keywords = " then do else elif if while until ! { ( time "
 
 // addLexical takes the original's split, with wrappers taken off, and what a shell reads before a command.
-func (v *shellViews) addLexical(text string, depth int, doc bool) {
+func (v *shellViews) addLexical(s script) {
 	var names [][]string
-	for _, c := range splitLexically(text) {
+	for _, c := range splitLexically(s.text) {
 		words := append([]string{c.word}, c.args...)
 		if !v.spend(perCommand + perWord*len(words)) {
 			return
 		}
-		v.addWords(words, simpleCommand{redirects: c.redirects, writes: c.redirects, doc: doc}, depth)
-		names = append(names, lastNames(words))
+		v.addWords(words, simpleCommand{redirects: c.redirects, writes: c.redirects, doc: s.doc}, s.depth)
+		names = append(names, lastNames(words, v.left))
 		bare := slices.Clone(words)
 		for len(bare) > 1 && isOneOf(bare[0], keywords) {
 			bare = bare[1:]
@@ -198,7 +295,7 @@ func (v *shellViews) addLexical(text string, depth int, doc bool) {
 		bare[0] = strings.TrimLeft(bare[0], "({!`$\"")
 		bare[len(bare)-1] = strings.TrimRight(bare[len(bare)-1], ")}`\"")
 		if !slices.Equal(bare, words[len(words)-len(bare):]) || len(bare) != len(words) {
-			v.addWords(bare, simpleCommand{doc: doc}, depth)
+			v.addWords(bare, simpleCommand{doc: s.doc}, s.depth)
 		}
 	}
 	v.addPipeline(names)
@@ -250,214 +347,4 @@ func (v *shellViews) addSignature(s string) {
 		v.signatures[s] = true
 		v.pipelines = append(v.pipelines, s)
 	}
-}
-
-// addStmt walks a statement: every call at any depth, and the pipelines they stand in.
-func (v *shellViews) addStmt(stmt *syntax.Stmt, text string, depth int, doc bool) {
-	inner := map[syntax.Node]bool{} // pipelines that are part of one that has been seen
-	syntax.Walk(stmt, func(n syntax.Node) bool {
-		if !v.spend(perCommand / 10) {
-			return false
-		}
-		switch n := n.(type) {
-		case *syntax.Stmt:
-			v.addSimple(n, text, depth, doc)
-		case *syntax.BinaryCmd:
-			if isPipe(n) && !inner[n] {
-				v.addPipeline(stages(n, text, inner))
-			}
-		}
-		return !v.tooMuch
-	})
-}
-
-// addSimple adds the call of a statement, with the redirects that belong to it.
-func (v *shellViews) addSimple(stmt *syntax.Stmt, text string, depth int, doc bool) {
-	c := simpleCommand{doc: doc}
-	var bodies []string
-	for _, r := range stmt.Redirs {
-		if r.Word != nil {
-			target := shellword.Text(r.Word, text)
-			c.redirects = append(c.redirects, target)
-			switch r.Op {
-			case syntax.RdrIn, syntax.DplIn, syntax.DplOut, syntax.Hdoc, syntax.DashHdoc:
-			case syntax.WordHdoc:
-				bodies = append(bodies, target)
-			default:
-				c.writes = append(c.writes, target)
-			}
-		}
-		if r.Hdoc != nil {
-			bodies = append(bodies, shellword.Text(r.Hdoc, text))
-		}
-	}
-	var words []string
-	switch cmd := stmt.Cmd.(type) {
-	case *syntax.CallExpr:
-		for _, w := range cmd.Args {
-			words = append(words, expandedText(w, text)...)
-		}
-		for _, a := range cmd.Assigns {
-			v.words = append(v.words, text[a.Pos().Offset():a.End().Offset()])
-			if a.Value != nil {
-				v.words = append(v.words, shellword.Text(a.Value, text))
-			}
-		}
-	case *syntax.DeclClause:
-		v.addDecl(cmd, text)
-	}
-	shell := isOneOf(lastName(words), shells)
-	for _, body := range bodies {
-		// A here-document may be a script for the command it feeds; the original reads every one as commands.
-		if shell {
-			v.addText(body, depth+1, false)
-		} else {
-			v.addLexical(body, depth+1, true)
-		}
-	}
-	if len(words) > 0 {
-		v.addWords(words, c, depth)
-	} else if len(c.redirects) > 0 {
-		v.add(c)
-	}
-}
-
-// addDecl keeps export, local and the like visible as commands.
-func (v *shellViews) addDecl(d *syntax.DeclClause, text string) {
-	c := simpleCommand{word: d.Variant.Value}
-	for _, a := range d.Args {
-		c.args = append(c.args, text[a.Pos().Offset():a.End().Offset()])
-	}
-	v.words = append(v.words, c.args...)
-	v.add(c)
-}
-
-func (v *shellViews) add(c simpleCommand) {
-	if len(v.commands) >= maxViews {
-		v.tooMuch = true
-		return
-	}
-	v.commands = append(v.commands, c)
-	v.addSignature(c.word)
-}
-
-// addWords adds a command and everything that it wraps: sudo rm gives rm too, sh -c 'rm' the text inside. Of very many
-// wrappers it keeps the first ones and what they end at. like has the redirects.
-func (v *shellViews) addWords(words []string, like simpleCommand, depth int) {
-	words = skipAssignments(words)
-	v.words = append(v.words, words...)
-	for level := 0; len(words) > 0; level++ {
-		if !v.spend(perWord) {
-			return
-		}
-		name := baseName(words[0])
-		wrapped, others := unwrap(name, words[1:])
-		wrapped = skipAssignments(wrapped)
-		if level < maxWrappers || len(wrapped) == 0 {
-			if !v.spend(perCommand + perWord*len(words)) {
-				return
-			}
-			c := like
-			c.word, c.args = name, words[1:]
-			v.add(c)
-			for _, other := range others {
-				c.word, c.args = baseName(other[0]), other[1:]
-				v.add(c)
-			}
-			if inner, ok := innerText(name, words[1:]); ok {
-				v.addText(inner, depth+1, like.doc)
-			}
-		}
-		words = wrapped
-	}
-}
-
-func isPipe(n *syntax.BinaryCmd) bool { return n.Op == syntax.Pipe || n.Op == syntax.PipeAll }
-
-// stages are the command names of a pipeline, in order, behind their wrappers; of a stage that is no simple command those
-// of all commands in it. It notes the pipelines that are part of this one.
-func stages(n *syntax.BinaryCmd, text string, inner map[syntax.Node]bool) [][]string {
-	var stmts []*syntax.Stmt
-	for {
-		stmts = append(stmts, n.Y)
-		left, ok := n.X.Cmd.(*syntax.BinaryCmd)
-		if !ok || !isPipe(left) {
-			stmts = append(stmts, n.X)
-			break
-		}
-		inner[left] = true
-		n = left
-	}
-	slices.Reverse(stmts)
-	var out [][]string
-	for _, s := range stmts {
-		if right, ok := s.Cmd.(*syntax.BinaryCmd); ok && isPipe(right) {
-			inner[right] = true
-			out = append(out, stages(right, text, inner)...)
-			continue
-		}
-		out = append(out, stageNames(s, text))
-	}
-	return out
-}
-
-func stageNames(s *syntax.Stmt, text string) []string {
-	const most = 8
-	var names []string
-	syntax.Walk(s, func(n syntax.Node) bool {
-		call, ok := n.(*syntax.CallExpr)
-		if !ok || len(call.Args) == 0 || len(names) >= most {
-			return len(names) < most
-		}
-		var words []string
-		for _, w := range call.Args {
-			words = append(words, expandedText(w, text)...)
-		}
-		names = append(names, lastNames(words)...)
-		return s.Cmd != n // the calls inside a call's words are no stage
-	})
-	if len(names) == 0 {
-		names = []string{""}
-	}
-	return names
-}
-
-// expandedText decodes a word and expands the lists in its braces, where they are few.
-func expandedText(w *syntax.Word, text string) []string {
-	one := shellword.Text(w, text)
-	if strings.IndexByte(one, '{') < 0 || strings.IndexByte(one, ',') < 0 || strings.Count(one, ",") > 8 {
-		return []string{one}
-	}
-	split := *w
-	split.Parts = slices.Clone(w.Parts)
-	if !syntax.SplitBraces(&split) {
-		return []string{one}
-	}
-	return expandBraces(split.Parts, text)
-}
-
-// expandBraces gives every reading of the parts of a word.
-func expandBraces(parts []syntax.WordPart, text string) []string {
-	const most = 64
-	out := []string{""}
-	for _, part := range parts {
-		endings := []string{}
-		if brace, ok := part.(*syntax.BraceExp); ok && !brace.Sequence {
-			for _, e := range brace.Elems {
-				endings = append(endings, expandBraces(e.Parts, text)...)
-			}
-		} else {
-			endings = append(endings, shellword.Text(&syntax.Word{Parts: []syntax.WordPart{part}}, text))
-		}
-		var next []string
-		for _, head := range out {
-			for _, ending := range endings {
-				if len(next) < most {
-					next = append(next, head+ending)
-				}
-			}
-		}
-		out = next
-	}
-	return out
 }

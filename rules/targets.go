@@ -6,27 +6,27 @@ import (
 	"unicode/utf8"
 
 	"dshproxy/netrule"
-	"dshproxy/rules/work"
 )
 
 const urlKeys = " url urls uri endpoint base_url baseUrl webhook link href origin remote repository repo "
 
 // networkHolds: deny and ask rules match when any target of the call satisfies the block; an allow rule only when every
-// one does, because the call goes to all of them.
+// one does, because the call goes to all of them, and when the call shows all of them.
 func (r *Rule) networkHolds(f *facts) bool {
 	if f.args.kind != argObject {
 		return false
 	}
 	targets := f.callTargets()
+	more := f.shellTargets()
 	if r.Action != netrule.Allow {
 		holds := func(t netrule.Target) bool { return r.targetHolds(f, t) }
-		return slices.ContainsFunc(targets, holds) || slices.ContainsFunc(f.shellTargets(), holds) || slices.ContainsFunc(f.loose, holds)
+		return slices.ContainsFunc(targets, holds) || slices.ContainsFunc(more, holds) || slices.ContainsFunc(f.loose, holds)
 	}
-	if len(targets) == 0 {
+	if len(targets)+len(more) == 0 || f.unknown || f.views.unknown || f.views.unparsed {
 		return false
 	}
 	fails := func(t netrule.Target) bool { return !r.targetHolds(f, t) }
-	return !slices.ContainsFunc(targets, fails) && !slices.ContainsFunc(f.shellTargets(), fails)
+	return !slices.ContainsFunc(targets, fails) && !slices.ContainsFunc(more, fails)
 }
 
 func (r *Rule) targetHolds(f *facts, t netrule.Target) bool {
@@ -43,24 +43,25 @@ type targetList struct {
 	seen map[netrule.Target]bool
 }
 
-// addTarget adds what reads as a URL, host or host:port.
-func (f *facts) addTarget(l *targetList, text string) {
+// addTarget adds what reads as a URL, host or host:port, and reports whether it does.
+func (f *facts) addTarget(l *targetList, text string) bool {
 	if !f.work.Spend(hostCost(text)) {
-		return
+		return false
 	}
 	t, err := netrule.ParseURL(text)
 	if err != nil || l.seen[t] {
-		return
+		return err == nil
 	}
 	if len(l.list) >= maxTargets {
 		f.tooMuch = true
-		return
+		return false
 	}
 	if l.seen == nil {
 		l.seen = map[netrule.Target]bool{}
 	}
 	l.seen[t] = true
 	l.list = append(l.list, t)
+	return true
 }
 
 // hostCost is what it takes to read a text as a target: international names are dear.
@@ -95,7 +96,9 @@ func (f *facts) callTargets() []netrule.Target {
 	for _, c := range f.commandTexts() {
 		for _, text := range append([]string{c.text}, c.words...) {
 			for _, u := range scanURLs(text) {
-				f.addTarget(&l, u)
+				if !f.addTarget(&l, u) {
+					f.unknown = true
+				}
 			}
 		}
 	}
@@ -116,29 +119,13 @@ func (f *facts) shellTargets() []netrule.Target {
 		if !f.work.Spend(30 + 3*len(w)) {
 			break
 		}
-		for _, u := range scanURLs(w) {
-			f.addTarget(&more, u)
-		}
-		// Quoted, the characters that end a URL in a shell are part of it.
-		if i := strings.Index(lowerASCII(w), "http"); i >= 0 && strings.Contains(w[i:], "://") {
-			f.addTarget(&more, strings.ReplaceAll(w[i:], "\\", "/"))
-			f.addTarget(&more, w[i:])
-		}
-		if name, value, ok := strings.Cut(w, "="); ok && strings.HasSuffix(lowerASCII(name), "_proxy") {
-			f.addTarget(&more, withoutScheme(value))
-		}
+		f.wordTargets(w, &more, &loose)
 	}
 	for i := range v.commands {
 		if !f.work.Spend(30) {
 			break
 		}
-		sure, perhaps := networkOperands(&v.commands[i], f.work)
-		for _, operand := range sure {
-			f.addTarget(&more, operand)
-		}
-		for _, operand := range perhaps {
-			f.addTarget(&loose, operand)
-		}
+		f.commandTargets(&v.commands[i], &more, &loose)
 	}
 	f.args.walkKeys(0, func(key string, a *arg) {
 		if isOneOf(key, urlKeys) {
@@ -149,11 +136,81 @@ func (f *facts) shellTargets() []netrule.Target {
 				if host, ok := remoteHost(s); ok {
 					f.addTarget(&more, host)
 				}
+				if at := schemeEnd(s); at > 0 && strings.HasPrefix(lowerASCII(s), "http") {
+					f.addReadings(readAuthority(s, at, f.work), &loose)
+				}
 			}
 		}
 	})
 	f.more, f.loose = more.list, loose.list
 	return f.more
+}
+
+// addReadings adds what a text may be read as; what is not plain satisfies no allow.
+func (f *facts) addReadings(r authority, l *targetList) {
+	f.unknown = f.unknown || r.odd
+	f.tooMuch = f.tooMuch || r.tooMuch
+	for _, host := range r.hosts {
+		f.addTarget(l, host)
+	}
+}
+
+// wordTargets are those in a decoded word, whatever command it is given to.
+func (f *facts) wordTargets(w string, more, loose *targetList) {
+	for _, u := range scanURLs(w) {
+		if !f.addTarget(more, u) {
+			f.unknown = true
+		}
+	}
+	lower := lowerASCII(w)
+	at := 0
+	if w != "" && w[0] == '-' || strings.IndexByte(w, '=') > 0 {
+		// The value of an option or a variable.
+		at = strings.IndexByte(w, '=') + 1
+		if i := strings.Index(lower, "http"); at == 0 && i > 0 {
+			at = i
+		}
+	}
+	if end := schemeEnd(w[at:]); end > 0 && at+end < len(w) {
+		switch scheme := lower[at : at+strings.IndexByte(lower[at:], ':')]; scheme {
+		case "http", "https":
+			f.addReadings(readAuthority(w[at:], end, f.work), more)
+		case "file", "git", "data", "mailto", "javascript":
+			f.unknown = f.unknown || scheme == "git"
+		default:
+			if strings.HasPrefix(w[at+end-1:], "//") || strings.HasPrefix(w[at+end:], "//") {
+				f.addReadings(readAuthority(w[at:], end, f.work), more)
+			}
+		}
+	}
+	// Quoted, the characters that end a URL in a shell are part of it.
+	if i := strings.Index(lower, "http"); i >= 0 && strings.Contains(w[i:], "://") {
+		f.addTarget(loose, strings.ReplaceAll(w[i:], "\\", "/"))
+		f.addTarget(loose, w[i:])
+	}
+	if name, value, ok := strings.Cut(w, "="); ok && strings.HasSuffix(lowerASCII(name), "proxy") {
+		f.addTarget(more, withoutScheme(value))
+	}
+	for _, net := range []string{"/dev/tcp/", "/dev/udp/"} {
+		if i := strings.Index(w, net); i >= 0 {
+			f.addDevice(w[i+len(net):], more)
+		}
+	}
+}
+
+// addDevice adds HOST/PORT, which the shell connects to when it is the rest of a path under /dev/tcp.
+func (f *facts) addDevice(path string, more *targetList) {
+	host, port, _ := strings.Cut(path, "/")
+	if end := strings.IndexFunc(port, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+		port = port[:end]
+	}
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	if port == "" || !f.addTarget(more, host+":"+port) {
+		f.unknown = true
+		f.addTarget(more, host)
+	}
 }
 
 // lowerASCII keeps every other byte where it is.
@@ -206,56 +263,6 @@ func endsURL(c byte) bool {
 	return c <= ' ' || strings.IndexByte("\"'<>)]\\;,`{}|&", c) >= 0
 }
 
-const (
-	hostCommands = " curl wget http https xh nc ncat telnet ping dig nslookup host socat aria2c lynx traceroute "
-	sshCommands  = " ssh scp sftp rsync git mosh "
-)
-
-// networkOperands gives the words of a command that a network tool would read as a host: sure ones, and what may as well
-// be something else.
-func networkOperands(c *simpleCommand, left *work.Budget) (sure, perhaps []string) {
-	isSSH := isOneOf(c.word, sshCommands)
-	if !isSSH && !isOneOf(c.word, hostCommands) {
-		return nil, nil
-	}
-	const most = 200 // arguments; a longer command names files
-	for i, a := range c.args[:min(len(c.args), most)] {
-		if !left.Spend(2 * hostCost(a[:min(len(a), 4096)])) {
-			return nil, nil
-		}
-		if isSSH {
-			if host, ok := remoteHost(a); ok {
-				sure = append(sure, host)
-			}
-			if user, host, ok := strings.Cut(a, "@"); ok && c.word != "git" && !strings.ContainsAny(user, "/ -") {
-				sure = append(sure, host)
-			}
-			if head, _, ok := strings.Cut(a, ":"); ok && !strings.Contains(head, "/") {
-				perhaps = append(perhaps, head)
-			}
-			if c.word == "git" {
-				continue // its other operands are branches and files
-			}
-		}
-		for _, piece := range pieces(a) {
-			if !looksLikeHost(piece) {
-				perhaps = append(perhaps, piece)
-				continue
-			}
-			// nc HOST PORT and telnet HOST PORT have the port as the next word.
-			if isOneOf(c.word, " nc ncat telnet ") && i+1 < len(c.args) && strings.Trim(c.args[i+1], "0123456789") == "" && !strings.Contains(piece, ":") {
-				piece += ":" + c.args[i+1]
-			}
-			if isSSH && (c.word == "scp" || c.word == "rsync") {
-				perhaps = append(perhaps, piece) // a file as likely
-				continue
-			}
-			sure = append(sure, piece)
-		}
-	}
-	return sure, perhaps
-}
-
 // pieces are the parts of a word that may be a host: without scheme, user and path; the value of an option, also one that
 // is glued to its letter; the hosts in a list such as that of --connect-to.
 func pieces(word string) []string {
@@ -274,7 +281,7 @@ func pieces(word string) []string {
 		if strings.Count(s, ":") > 1 && s[0] != '[' {
 			for _, part := range strings.FieldsFunc(s, func(r rune) bool { return r == ':' || r == ',' }) {
 				if strings.Trim(part, "0123456789") != "" {
-					out = append(out, part)
+					out = append(out, strings.Trim(part, "[]"))
 				}
 			}
 		}

@@ -3,6 +3,7 @@ package shellword
 
 import (
 	"strings"
+	"unicode/utf8"
 
 	"mvdan.cc/sh/v3/syntax"
 )
@@ -22,7 +23,7 @@ func partText(b *strings.Builder, part syntax.WordPart, text string) {
 		b.WriteString(unescape(p.Value, ""))
 	case *syntax.SglQuoted:
 		if p.Dollar {
-			b.WriteString(ansiC(p.Value))
+			b.WriteString(ANSI(p.Value))
 		} else {
 			b.WriteString(p.Value)
 		}
@@ -57,8 +58,8 @@ func unescape(s, only string) string {
 	return b.String()
 }
 
-// ansiC decodes $'…' as far as letters can hide in it.
-func ansiC(s string) string {
+// ANSI decodes the text of $'…', which echo -e and printf read much the same. It ends at a NUL, as it does for a shell.
+func ANSI(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] != '\\' || i+1 >= len(s) {
@@ -66,32 +67,56 @@ func ansiC(s string) string {
 			continue
 		}
 		i++
-		switch c := s[i]; c {
-		case 'n':
-			b.WriteByte('\n')
-		case 't':
-			b.WriteByte('\t')
-		case 'x', 'u', 'U':
-			n, digits := 0, 0
-			limit := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
-			for digits < limit && i+1 < len(s) && hexDigit(s[i+1]) >= 0 {
-				i++
-				n = n<<4 | hexDigit(s[i])
-				digits++
+		n, ok := plainEscape(s[i])
+		switch c := s[i]; {
+		case ok:
+		case c == 'c' && i+1 < len(s):
+			i++
+			n = int(s[i] & 0x1f)
+		case c == 'x' || c == 'u' || c == 'U':
+			var digits int
+			if n, digits = hexNumber(s[i+1:], map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]); digits == 0 {
+				b.WriteByte('\\')
+				n = int(c)
 			}
-			b.WriteRune(rune(n))
-		case '0', '1', '2', '3', '4', '5', '6', '7':
-			n := int(c - '0')
+			i += digits
+			if c != 'x' && n >= utf8.RuneSelf {
+				b.WriteRune(rune(n))
+				continue
+			}
+		case '0' <= c && c <= '7':
+			n = int(c - '0')
 			for d := 1; d < 3 && i+1 < len(s) && '0' <= s[i+1] && s[i+1] <= '7'; d++ {
 				i++
 				n = n<<3 | int(s[i]-'0')
 			}
-			b.WriteByte(byte(n))
 		default:
-			b.WriteByte(c)
+			b.WriteByte('\\')
+			n = int(c)
 		}
+		if byte(n) == 0 {
+			return b.String()
+		}
+		b.WriteByte(byte(n))
 	}
 	return b.String()
+}
+
+// plainEscape gives the character that a letter stands for behind a backslash.
+func plainEscape(c byte) (int, bool) {
+	if i := strings.IndexByte("abtnvfreE\\'\"?", c); i >= 0 {
+		return int("\a\b\t\n\v\f\r\x1b\x1b\\'\"?"[i]), true
+	}
+	return 0, false
+}
+
+// hexNumber reads up to so many hexadecimal digits.
+func hexNumber(s string, most int) (n, digits int) {
+	for digits < most && digits < len(s) && hexDigit(s[digits]) >= 0 {
+		n = n<<4 | hexDigit(s[digits])
+		digits++
+	}
+	return n, digits
 }
 
 func hexDigit(c byte) int {

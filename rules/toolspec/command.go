@@ -199,11 +199,19 @@ func (s *Script) Reads(text string) bool { return s != nil && s.text == text }
 func ReadScript(text string) *Script {
 	s := &Script{text: text}
 	s.commands, s.whole = parseCommands(text)
+	if ended := shellword.EndComments(text); ended != text {
+		// It reads in two ways: deny rules look at both, and no allow rule approves it.
+		more, _ := parseCommands(ended)
+		s.commands, s.whole = append(s.commands, more...), false
+	}
 	return s
 }
 
 // ReadStatements is ReadScript for text that has been parsed, all of it.
 func ReadStatements(text string, stmts []*syntax.Stmt) *Script {
+	if shellword.EndComments(text) != text {
+		return ReadScript(text)
+	}
 	s := &Script{text: text}
 	s.commands, s.whole = commandsOf(&syntax.File{Stmts: stmts}, text)
 	return s
