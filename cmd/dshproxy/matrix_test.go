@@ -3,7 +3,10 @@
 package main
 
 import (
+	"crypto/tls"
 	"fmt"
+	"io"
+	"log"
 	"maps"
 	"net"
 	"net/http"
@@ -129,6 +132,7 @@ type matrix struct {
 	roots   map[string]string // files: origin, parent, inspector
 	key     string            // file of the inspector's key
 	parents map[string]string // their URLs
+	login   string            // file with the credentials for them
 	parent  *process
 }
 
@@ -146,23 +150,46 @@ func TestMatrix(t *testing.T) {
 
 func newMatrix(t *testing.T) *matrix {
 	t.Helper()
-	m := &matrix{
-		program: buildProgram(t, t.TempDir()), names: newNameServer(t), origin: newWebOrigin(t),
-		ports: map[string]string{"refused": closedPort(t)}, roots: map[string]string{}, parents: map[string]string{},
-	}
-	m.origin.HandleFunc("GET /echo", echo)
-	plain := httptest.NewServer(m.origin)
-	t.Cleanup(plain.Close)
-	secure := httptest.NewUnstartedServer(m.origin)
-	m.roots["origin"], secure.TLS = newCertificate(t, "*.connect.allow.test", "*.socks5.allow.test", "*.inspected.allow.test")
-	secure.StartTLS()
-	t.Cleanup(secure.Close)
-	m.ports["http"] = portOf(plain.Listener.Addr())
-	m.ports["https"] = portOf(secure.Listener.Addr())
+	m := newMatrixOrigins(t, buildProgram(t, t.TempDir()), newNameServer(t))
 	m.makeCA(t)
 	m.startParent(t)
 	return m
 }
+
+// newMatrixOrigins starts the two origins of a matrix that has no parent yet.
+func newMatrixOrigins(t *testing.T, program string, names *nameServer) *matrix {
+	t.Helper()
+	m := &matrix{
+		program: program, names: names, origin: &webOrigin{counter: counter{n: map[string]int{}}},
+		ports: map[string]string{"refused": closedPort(t)}, roots: map[string]string{}, parents: map[string]string{},
+	}
+	m.origin.HandleFunc("GET /hello.txt", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, greeting) })
+	m.origin.HandleFunc("GET /echo", echo)
+	start := func(config *tls.Config) string {
+		server := httptest.NewUnstartedServer(m.origin)
+		server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that leave are part of the tests
+		server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+			if s == http.StateNew {
+				m.origin.add(connections)
+			}
+		}
+		if server.TLS = config; config == nil {
+			server.Start()
+		} else {
+			server.StartTLS()
+		}
+		t.Cleanup(server.Close)
+		return portOf(server.Listener.Addr())
+	}
+	m.ports["http"] = start(nil)
+	var config *tls.Config
+	m.roots["origin"], config = newCertificate(t, "*.connect.allow.test", "*.socks5.allow.test", "*.inspected.allow.test")
+	m.ports["https"] = start(config)
+	return m
+}
+
+// connections is what an origin counts its connections under.
+const connections = "connections"
 
 func portOf(a net.Addr) string { return strconv.Itoa(a.(*net.TCPAddr).Port) }
 
@@ -219,6 +246,12 @@ func (m *matrix) startChild(t *testing.T, way string) *process {
 	}
 	if way == "https" {
 		settings += "  upstreamCAFile: " + m.roots["parent"] + "\n"
+	}
+	if m.login != "" {
+		settings += "  upstreamCredentialsFile: " + m.login + "\n"
+	}
+	if m.key == "" {
+		return startProcess(t, m.program, rules, settings)
 	}
 	settings += "inspect:\n  domains: ['*.inspected." + strings.ReplaceAll(everyTarget, " ", ".test', '*.inspected.") + ".test']\n  caFile: " + m.roots["inspector"] + "\n  keyFile: " + m.key + "\n"
 	return startProcess(t, m.program, rules, settings, "SSL_CERT_FILE="+m.roots["origin"])
@@ -421,6 +454,7 @@ func (m *matrix) testInside(t *testing.T, p *process, way string) {
 	}
 	got := asked(t, nc, "GET /hello.txt HTTP/1.1\r\nHost: "+authority+"\r\n\r\n")
 	checkRefusal(t, &cell{want: expectation{code: "denied_by_rule"}}, &got)
+	nc.Close() // which ends the tunnel
 	var decisions []logRecord
 	closes := 0
 	eventually(t, 5*time.Second, func() bool {
