@@ -392,7 +392,12 @@ func newScene(t *testing.T) *scene {
 // printedVariables asks the program for the variables.
 func (s *scene) printedVariables(t *testing.T) []string {
 	t.Helper()
-	text, err := exec.CommandContext(t.Context(), s.program, "env", "--shell", "json", "--proxy", s.proxy, "--ca", s.ca).Output()
+	return printedVariables(t, s.program, "--proxy", s.proxy, "--ca", s.ca)
+}
+
+func printedVariables(t *testing.T, program string, args ...string) []string {
+	t.Helper()
+	text, err := exec.CommandContext(t.Context(), program, append([]string{"env", "--shell", "json"}, args...)...).Output()
 	check(t, err)
 	var variables map[string]string
 	check(t, json.Unmarshal(text, &variables))
