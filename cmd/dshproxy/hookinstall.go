@@ -187,7 +187,7 @@ func replaceFile(path string, text []byte, mode fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(temporary.Name()) // gone already when all went well
+	defer func() { _ = os.Remove(temporary.Name()) }() // gone already when all went well
 	_, err = temporary.Write(text)
 	if err == nil {
 		err = temporary.Chmod(mode)

@@ -497,7 +497,7 @@ func (v *service) run(ctx context.Context) error {
 		case <-ctx.Done():
 		case s := <-signals:
 			if s == syscall.SIGHUP {
-				v.reload()
+				_, _ = v.reload() // which tells everybody itself
 				continue
 			}
 			if s == os.Interrupt {
