@@ -28,7 +28,7 @@ const (
 	everyFront   = tunnelFronts + " " + clearFronts
 	everyParent  = "http https socks5"
 	everyWay     = "direct " + everyParent
-	everyTarget  = "allow deny ask missing refused slow"
+	everyTarget  = "allow deny ask pinned missing refused slow"
 )
 
 // expectation is what a cell must show: in the answer, in the decision log and in the metrics.
@@ -40,12 +40,17 @@ type expectation struct {
 }
 
 // expectations is the one table that every cell is held against. What the rules refuse reaches no parent and no name
-// server. A failure that the proxy finds itself has the code of its own; one that a parent answers a tunnel with is the
+// server, and passes in a dry run. A target with a rule about its addresses keeps to these, whatever parent there is. A failure that the proxy finds itself has the code of its own; one that a parent answers a tunnel with is the
 // parent's. A plain request is the parent's to answer, whatever it says.
 var expectations = []expectation{
 	{"allow", everyFront, everyWay, "allow", "allowed_by_rule", "ok", ""},
 	{"deny", everyFront, everyWay, "deny", "denied_by_rule", "refused", ""},
 	{"ask", everyFront, everyWay, "ask", "needs_approval", "refused", ""},
+	{"pinned", everyFront, everyWay, "allow", "allowed_by_rule", "ok", ""},
+
+	{"allow", everyFront, "dry", "allow", "allowed_by_rule", "ok", ""},
+	{"deny", everyFront, "dry", "allow", "dry_run", "ok", ""},
+	{"ask", everyFront, "dry", "allow", "dry_run", "ok", ""},
 
 	{"missing", everyFront, "direct", "allow", "dns_error", "failed", ""},
 	{"missing", tunnelFronts, everyParent, "allow", "upstream_proxy_error", "failed", ""},
@@ -73,6 +78,7 @@ type answer struct {
 
 var answers = map[string]answer{
 	"allowed_by_rule":      {200, 0, "", ""},
+	"dry_run":              {200, 0, "", ""},
 	"denied_by_rule":       {403, 2, "http_request_denied", "blocked-by-denylist"},
 	"needs_approval":       {403, 2, "http_request_denied", "blocked-by-policy"},
 	"dns_error":            {502, 4, "dns_error", ""},
@@ -93,7 +99,12 @@ type cell struct {
 func (c *cell) host() string { return c.way + "." + c.front + "." + c.target + ".test" }
 
 // chained reports whether a parent is asked.
-func (c *cell) chained() bool { return c.way != "direct" && c.want.verdict == "allow" }
+func (c *cell) chained() bool {
+	return c.way != "direct" && c.way != "dry" && c.target != "pinned" && c.want.verdict == "allow"
+}
+
+// dry reports whether the cell passes only because refusals are not enforced.
+func (c *cell) dry() bool { return c.want.code == "dry_run" }
 
 // inner reports whether there is a request inside of the tunnel to record.
 func (c *cell) inner() bool { return c.front == "inspected" && c.want.outcome == "ok" }
@@ -113,6 +124,9 @@ func cells(t *testing.T, way string) (out []cell) {
 					c.want = e
 					rows++
 				}
+			}
+			if rows == 0 && way == "dry" {
+				continue // what comes of the others has nothing to do with it
 			}
 			if rows != 1 {
 				t.Fatalf("%d rows are about %s, want 1", rows, c.host())
@@ -140,7 +154,7 @@ type matrix struct {
 // client sees, what is recorded and what is counted agree.
 func TestMatrix(t *testing.T) {
 	m := newMatrix(t)
-	for _, way := range strings.Fields(everyWay) {
+	for _, way := range strings.Fields(everyWay + " dry") {
 		t.Run(way, func(t *testing.T) {
 			t.Parallel()
 			m.testWay(t, way)
@@ -183,7 +197,13 @@ func newMatrixOrigins(t *testing.T, program string, names *nameServer) *matrix {
 	}
 	m.ports["http"] = start(nil)
 	var config *tls.Config
-	m.roots["origin"], config = newCertificate(t, "*.connect.allow.test", "*.socks5.allow.test", "*.inspected.allow.test")
+	var shown []string
+	for _, target := range strings.Fields(everyTarget) {
+		for _, front := range strings.Fields(tunnelFronts) {
+			shown = append(shown, "*."+front+"."+target+".test")
+		}
+	}
+	m.roots["origin"], config = newCertificate(t, shown...)
 	m.ports["https"] = start(config)
 	return m
 }
@@ -236,15 +256,19 @@ limits: {answer: 500ms}
 // that is left out would show.
 func (m *matrix) startChild(t *testing.T, way string) *process {
 	t.Helper()
-	rules := "rules:\n  - match: { network: { domains: [inside.test], schemes: [http] } }\n    action: deny\n    reason: only in TLS\n"
+	rules := "rules:\n  - match: { network: { domains: [inside.test], schemes: [http] } }\n    action: deny\n    reason: only in TLS\n" +
+		"  - match: { network: { domains: [pinned.test], ips: [127.0.0.1] } }\n    action: allow\n    reason: keeps to its address\n"
 	for _, r := range []struct{ domains, action string }{{"deny.test", "deny"}, {"ask.test", "ask"}, {"inside.test, allow.test, missing.test, refused.test, slow.test", "allow"}} {
 		rules += "  - match: { network: { domains: [" + r.domains + "] } }\n    action: " + r.action + "\n    reason: a cell\n"
 	}
 	settings := "listen: ['127.0.0.1:0']\nlimits: {answer: 1s}\ndns: {servers: ['" + m.names.address + "']}\nnetwork:\n  privateAllowed: [127.0.0.0/8]\n"
+	if way == "dry" {
+		settings = "enforce: false\n" + settings
+	}
 	if parent, ok := m.parents[way]; ok {
 		settings += "  upstreamProxy: " + parent + "\n"
 	}
-	if way == "https" {
+	if strings.HasSuffix(way, "https") {
 		settings += "  upstreamCAFile: " + m.roots["parent"] + "\n"
 	}
 	if m.login != "" {
@@ -263,7 +287,9 @@ func (m *matrix) testWay(t *testing.T, way string) {
 	for _, c := range all {
 		t.Run(c.target+"/"+c.front, func(t *testing.T) { m.testCell(t, p, &c) })
 	}
-	t.Run("inside", func(t *testing.T) { m.testInside(t, p, way) })
+	if way != "dry" {
+		t.Run("inside", func(t *testing.T) { m.testInside(t, p, way) })
+	}
 	p.end(t) // the log is whole now
 	records := p.records(t)
 	for _, c := range all {
@@ -310,18 +336,19 @@ func (m *matrix) testCell(t *testing.T, p *process, c *cell) {
 		t.Errorf("counted %v, want %v", counted, want)
 	}
 	lookups := len(after.since(before, "dshproxy_dns_lookups_total")) > 0
-	if want := c.way == "direct" && c.want.verdict == "allow"; lookups != want {
+	if want := !c.chained() && c.want.verdict == "allow"; lookups != want {
 		t.Errorf("the proxy looked a name up: %t, want %t", lookups, want)
 	}
-	if asked := m.names.asked(c.host()) > 0; asked != (c.want.verdict == "allow") {
-		t.Errorf("somebody looked the name up: %t, want that of an admitted target alone", asked)
+	asked := m.names.asked(c.host()) > 0
+	if want := c.want.verdict == "allow" && (m.parent != nil || !c.chained()); asked != want {
+		t.Errorf("somebody looked the name up: %t, want %t", asked, want)
 	}
 	m.checkBehind(t, c)
 }
 
 // counts is what the cell adds to the counters: to all of them.
 func (c *cell) counts() series {
-	out := series{fmt.Sprintf(`dshproxy_decisions_total{code=%q,dry_run="false",verdict=%q}`, c.want.code, c.want.verdict): float64(c.records())}
+	out := series{fmt.Sprintf(`dshproxy_decisions_total{code=%q,dry_run="%t",verdict=%q}`, c.want.code, c.dry(), c.want.verdict): float64(c.records())}
 	if c.chained() {
 		out["dshproxy_delegated_total"] = 1
 	}
@@ -391,12 +418,17 @@ func (m *matrix) checkRecords(t *testing.T, c *cell, got *seen, decisions []logR
 	if id := got.fields.Get("X-Dshproxy-Id"); id != "" && id != r.ID || r.ID == "" {
 		t.Errorf("the answer has the id %q, the record %q", id, r.ID)
 	}
+	for _, r := range decisions {
+		if would := map[bool]string{true: c.target}[c.dry()]; r.DryRun != c.dry() || r.Would != would {
+			t.Errorf("stage %q: dry_run %t would %q, want %t and %q", r.Stage, r.DryRun, r.Would, c.dry(), would)
+		}
+	}
 	if !c.inner() {
 		return
 	}
 	i := decisions[1]
 	is = fmt.Sprintf("verdict %s code %s outcome %s stage %s %+v", i.Verdict, i.Code, i.Outcome, i.Stage, i.Request)
-	if want := "verdict allow code allowed_by_rule outcome ok stage tunnel &{Method:GET Path:/hello.txt Status:200}"; is != want || i.ID != r.ID {
+	if want := "verdict allow code " + c.want.code + " outcome ok stage tunnel &{Method:GET Path:/hello.txt Status:200}"; is != want || i.ID != r.ID {
 		t.Errorf("inner record %s: %s\nwant %s: %s", i.ID, is, r.ID, want)
 	}
 }
@@ -404,6 +436,20 @@ func (m *matrix) checkRecords(t *testing.T, c *cell, got *seen, decisions []logR
 // checkBehind looks at who else has heard of the cell: the parent exactly if the connection goes through it, the origin
 // exactly if it was served.
 func (m *matrix) checkBehind(t *testing.T, c *cell) {
+	t.Helper()
+	if m.parent != nil {
+		m.checkParent(t, c)
+	}
+	want := 0
+	if c.served() {
+		want = 1
+	}
+	if n := m.origin.asked(net.JoinHostPort(c.host(), m.port(c))); n != want {
+		t.Errorf("the origin got %d requests, want %d", n, want)
+	}
+}
+
+func (m *matrix) checkParent(t *testing.T, c *cell) {
 	t.Helper()
 	want := 0
 	if c.chained() {
@@ -417,13 +463,6 @@ func (m *matrix) checkBehind(t *testing.T, c *cell) {
 	})
 	if len(got) != want {
 		t.Errorf("the parent has %d records, want %d: %+v", len(got), want, got)
-	}
-	want = 0
-	if c.served() {
-		want = 1
-	}
-	if n := m.origin.asked(net.JoinHostPort(c.host(), m.port(c))); n != want {
-		t.Errorf("the origin got %d requests, want %d", n, want)
 	}
 }
 

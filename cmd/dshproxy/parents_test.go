@@ -102,6 +102,42 @@ func (m *matrix) testRealParent(t *testing.T, name, login string) {
 	}
 }
 
+// TestDeadParents has parents that are down, and such that say nothing: an upstream error within the time for an answer,
+// and never a direct connection, which the settings would let us.
+func TestDeadParents(t *testing.T) {
+	program, names := buildProgram(t, t.TempDir()), newNameServer(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel takes the connections
+	check(t, err)
+	t.Cleanup(func() { silent.Close() })
+	addresses := map[string]string{"down": "127.0.0.1:" + closedPort(t), "silent": silent.Addr().String()}
+	for how, address := range addresses {
+		for _, scheme := range strings.Fields(everyParent) {
+			way := how + "-" + scheme
+			t.Run(way, func(t *testing.T) {
+				t.Parallel()
+				m := newMatrixOrigins(t, program, names)
+				m.parents[way] = scheme + "://" + address
+				m.roots["parent"], _ = newCertificate(t, "127.0.0.1")
+				m.testDeadParent(t, way)
+			})
+		}
+	}
+}
+
+func (m *matrix) testDeadParent(t *testing.T, way string) {
+	p := m.startChild(t, way)
+	for _, front := range []string{"connect", "socks5", "absolute", "websocket"} {
+		if way == "silent-http" && has(clearFronts, front) {
+			continue // a plain request is on its way then, and its answer has all the time that limits.responseHead gives
+		}
+		c := cell{target: "allow", front: front, way: way, want: expectation{verdict: "allow", code: "upstream_proxy_error", outcome: "failed"}}
+		t.Run(front, func(t *testing.T) { m.testCell(t, p, &c) })
+	}
+	if n := m.origin.asked(connections); n > 0 {
+		t.Errorf("the origin got %d connections, want none", n)
+	}
+}
+
 // start starts the parent on a free port and gives its address. Another program may take the port before it does.
 func (p *realParent) start(t *testing.T, login bool) string {
 	t.Helper()

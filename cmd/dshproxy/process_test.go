@@ -103,6 +103,8 @@ type logRecord struct {
 	Msg, ID, Listener, Client, Identity, Host, Verdict, Code, Outcome, Upstream, Resolution, Stage, Cause, Why string
 
 	Port     int
+	DryRun   bool `json:"dry_run"`
+	Would    string
 	OK       bool
 	Repeated int
 	Request  *struct {
