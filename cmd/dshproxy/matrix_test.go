@@ -197,13 +197,13 @@ func newMatrixOrigins(t *testing.T, program string, names *nameServer) *matrix {
 	}
 	m.ports["http"] = start(nil)
 	var config *tls.Config
-	var shown []string
+	var certified []string
 	for _, target := range strings.Fields(everyTarget) {
 		for _, front := range strings.Fields(tunnelFronts) {
-			shown = append(shown, "*."+front+"."+target+".test")
+			certified = append(certified, "*."+front+"."+target+".test")
 		}
 	}
-	m.roots["origin"], config = newCertificate(t, shown...)
+	m.roots["origin"], config = newCertificate(t, certified...)
 	m.ports["https"] = start(config)
 	return m
 }

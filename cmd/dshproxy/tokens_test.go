@@ -230,7 +230,7 @@ except ImportError:
 `
 
 func (s *tokenScene) testPython(t *testing.T) {
-	s.testFetch(t, "python", `403 (Client Error: )?Forbidden by dshproxy`, realPython(t), "-c", pythonRequests)
+	s.testFetch(t, "python", `403:? (Client Error: )?Forbidden by dshproxy`, realPython(t), "-c", pythonRequests)
 }
 
 func (s *tokenScene) testNode(t *testing.T) {
