@@ -5,7 +5,7 @@ FUZZTIME ?= 10s
 LDFLAGS = -s -w
 export CGO_ENABLED ?= 0
 
-.PHONY: all build demo test unit race lint fmt fuzz bench bench-peers cover clients cross image clean
+.PHONY: all build demo test unit race lint fmt fuzz bench bench-peers cover clients soak cross image clean
 
 all: build
 
@@ -56,6 +56,11 @@ image: build
 
 clients:
 	./.ci/clients
+
+# A thousand clients that stop at every stage and 5,000 idle tunnels, while the rules are reloaded 300 times: afterwards
+# nothing of them may be left in the proxy. Takes a minute, and needs 20,000 descriptors.
+soak:
+	SOAK=1 CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 5m -v -run '^TestStoppedClients$$' ./cmd/dshproxy
 
 clean:
 	rm -rf bin .cache

@@ -3,6 +3,7 @@ module dshproxy
 go 1.26.8
 
 require (
+	github.com/coder/websocket v1.8.15
 	github.com/elazarl/goproxy v1.9.4
 	github.com/miekg/dns v1.1.73
 	github.com/pires/go-proxyproto v0.15.0

@@ -392,7 +392,12 @@ func newScene(t *testing.T) *scene {
 // printedVariables asks the program for the variables.
 func (s *scene) printedVariables(t *testing.T) []string {
 	t.Helper()
-	text, err := exec.CommandContext(t.Context(), s.program, "env", "--shell", "json", "--proxy", s.proxy, "--ca", s.ca).Output()
+	return printedVariables(t, s.program, "--proxy", s.proxy, "--ca", s.ca)
+}
+
+func printedVariables(t *testing.T, program string, args ...string) []string {
+	t.Helper()
+	text, err := exec.CommandContext(t.Context(), program, append([]string{"env", "--shell", "json"}, args...)...).Output()
 	check(t, err)
 	var variables map[string]string
 	check(t, json.Unmarshal(text, &variables))
@@ -424,8 +429,7 @@ func (s *scene) startProxy(t *testing.T) {
 	stderr, err := cmd.StderrPipe()
 	check(t, err)
 	check(t, cmd.Start())
-	p := &proxyOutput{listening: make(chan string, 1), ended: make(chan struct{})}
-	go p.read(stderr)
+	p := newProxyOutput(stderr)
 	t.Cleanup(func() {
 		p.stop(t, cmd)
 		text, err := os.ReadFile(ready)
@@ -434,14 +438,7 @@ func (s *scene) startProxy(t *testing.T) {
 		}
 		s.checkDecisions(t, decisions)
 	})
-	select {
-	case address := <-p.listening:
-		s.proxy = "http://" + address
-	case <-p.ended:
-		t.Fatal("the proxy ended before it listened")
-	case <-time.After(30 * time.Second):
-		t.Fatal("the proxy printed no ready line")
-	}
+	s.proxy = "http://" + p.ready(t)["proxy"]
 }
 
 // buildProgram builds the program, with the race detector where the test has it.
@@ -461,18 +458,42 @@ func buildProgram(t *testing.T, dir string) string {
 
 // proxyOutput is what the proxy prints.
 type proxyOutput struct {
-	listening chan string // its address
+	listening chan map[string]string // its addresses, by listener
 	ended     chan struct{}
 	log       strings.Builder // to be read once ended is closed
+}
+
+func newProxyOutput(r io.Reader) *proxyOutput {
+	p := &proxyOutput{listening: make(chan map[string]string, 1), ended: make(chan struct{})}
+	go p.read(r)
+	return p
+}
+
+// ready waits for the ready line and gives the addresses in it.
+func (p *proxyOutput) ready(t *testing.T) map[string]string {
+	t.Helper()
+	select {
+	case addresses := <-p.listening:
+		return addresses
+	case <-p.ended:
+		t.Fatalf("the proxy ended before it listened:\n%s", &p.log)
+	case <-time.After(30 * time.Second):
+		t.Fatal("the proxy printed no ready line")
+	}
+	return nil
 }
 
 func (p *proxyOutput) read(r io.Reader) {
 	defer close(p.ended)
 	for lines := bufio.NewScanner(r); lines.Scan(); {
 		p.log.WriteString(lines.Text() + "\n")
-		if rest, ok := strings.CutPrefix(lines.Text(), "listening proxy="); ok {
-			address, _, _ := strings.Cut(rest, " ")
-			p.listening <- address
+		if rest, ok := strings.CutPrefix(lines.Text(), "listening "); ok {
+			addresses := map[string]string{}
+			for _, word := range strings.Fields(rest) {
+				name, address, _ := strings.Cut(word, "=")
+				addresses[name] = address
+			}
+			p.listening <- addresses
 		}
 	}
 }
@@ -550,7 +571,8 @@ func (c *counter) asked(name string) int {
 	return c.n[name]
 }
 
-// nameServer says that every name is at 127.0.0.1, and counts who was asked for.
+// nameServer says that every name is at 127.0.0.1, and counts who was asked for. Names below missing.test do not exist,
+// and of those below slow.test it says nothing.
 type nameServer struct {
 	address string
 	counter
@@ -577,8 +599,14 @@ func newNameServer(t *testing.T) *nameServer {
 func (n *nameServer) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
 	reply := new(dns.Msg).SetReply(query)
 	for _, q := range query.Question {
-		n.add(strings.ToLower(strings.TrimSuffix(q.Name, ".")))
-		if q.Qtype == dns.TypeA {
+		name := strings.ToLower(strings.TrimSuffix(q.Name, "."))
+		n.add(name)
+		switch {
+		case strings.HasSuffix(name, ".slow.test"):
+			return
+		case strings.HasSuffix(name, ".missing.test"):
+			reply.Rcode = dns.RcodeNameError
+		case q.Qtype == dns.TypeA:
 			reply.Answer = append(reply.Answer, &dns.A{
 				Hdr: dns.RR_Header{Name: q.Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 60}, A: net.IPv4(127, 0, 0, 1),
 			})
@@ -587,22 +615,36 @@ func (n *nameServer) ServeDNS(w dns.ResponseWriter, query *dns.Msg) {
 	_ = w.WriteMsg(reply) // whoever asked asks again
 }
 
-// newCertificate makes a certificate for the allowed host, written to a file, and the settings of a server that shows it.
-// The clients verify it, so that a tunnel must carry their TLS untouched.
-func newCertificate(t *testing.T) (string, *tls.Config) {
+// newCertificate makes a certificate for the allowed host, or for other names and addresses, written to a file, and the
+// settings of a server that shows it. The clients verify it, so that a tunnel must carry their TLS untouched. Its key is in
+// key.pem beside the file.
+func newCertificate(t *testing.T, names ...string) (string, *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	check(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "dshproxy test"}, DNSNames: []string{allowedHost},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "dshproxy test"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	if len(names) == 0 {
+		names = []string{allowedHost}
+	}
+	for _, name := range names {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	check(t, err)
 	dir := t.TempDir()
 	write(t, dir, "ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	check(t, err)
+	placeFile(t, filepath.Join(dir, "key.pem"), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 	return filepath.Join(dir, "ca.pem"), &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
 }
 
