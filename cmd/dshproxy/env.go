@@ -61,12 +61,15 @@ func (a *app) env(f *envFlags) error {
 	if err != nil {
 		return err
 	}
+	inspects := false
 	if f.ca == "" {
-		if err := a.settings.load(a.config, a.flags); err != nil {
+		err := a.settings.load(a.config, a.flags)
+		if err != nil && f.proxy == "" {
 			return err
 		}
+		inspects = err == nil && len(a.settings.inspectDomains) > 0 // settings that cannot be read are not those of --proxy
 	}
-	if f.ca == "" && len(a.settings.inspectDomains) > 0 {
+	if inspects {
 		if f.ca, err = caBundle(a.settings.inspectCA); err != nil {
 			return &exitError{exitFailure, fmt.Errorf("inspect.caFile: %w", err), "dshproxy ca init makes it"}
 		}
