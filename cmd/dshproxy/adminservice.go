@@ -230,12 +230,9 @@ func (b backend) judge(in admin.Call) (rules.Call, live.Verdict, error) {
 	if err != nil {
 		return c, live.Verdict{}, err
 	}
-	v, err := b.v.rules.Current().Judge(c, b.v.settings.selfProtect == "on")
+	v, err := b.v.settings.judgeRecorded(b.v.rules.Current(), &c, "api", func(err error) { b.v.log.Warn("a tool call was not recorded", "err", err) })
 	if err != nil {
 		return c, v, &admin.Error{Status: http.StatusBadRequest, Code: "bad_request", Message: "the arguments are no JSON object"}
-	}
-	if err := b.v.settings.auditCall("api", &c, &v, b.v.rules.Current().Hash); err != nil {
-		b.v.log.Warn("a tool call was not recorded", "err", err)
 	}
 	return c, v, nil
 }

@@ -124,6 +124,11 @@ func (a *app) call(f *checkFlags) (rules.Call, error) {
 // isObject reports a text that begins as a JSON object; whether it is one shows when it is parsed.
 func isObject(text []byte) bool { return bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("{")) }
 
+// unrecorded warns of a verdict that could not be recorded.
+func (a *app) unrecorded(err error) {
+	fmt.Fprintln(a.io.err, "dshproxy: warning: not recorded: "+err.Error())
+}
+
 func (a *app) check(f *checkFlags) error {
 	c, err := a.call(f)
 	if err != nil {
@@ -134,12 +139,9 @@ func (a *app) check(f *checkFlags) error {
 		return err
 	}
 	c.Workspace = workspace
-	v, err := rules.Current().Judge(c, a.settings.selfProtect == "on")
+	v, err := a.settings.judgeRecorded(rules.Current(), &c, "check", a.unrecorded)
 	if err != nil {
 		return usageError("the arguments are a JSON object", "arguments: %w", err)
-	}
-	if err := a.settings.auditCall("check", &c, &v, rules.Current().Hash); err != nil {
-		fmt.Fprintln(a.io.err, "dshproxy: warning: not recorded: "+err.Error())
 	}
 	enc := json.NewEncoder(a.io.out)
 	enc.SetEscapeHTML(false)

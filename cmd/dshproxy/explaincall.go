@@ -59,7 +59,7 @@ func (a *app) explainCall(f *explainFlags) error {
 	}
 	c.Workspace = workspace
 	s := loaded.Current()
-	v, err := s.Judge(c, a.settings.selfProtect == "on")
+	v, err := a.settings.judge(s, &c)
 	if err != nil {
 		return usageError("the arguments are a JSON object", "arguments: %w", err)
 	}

@@ -128,7 +128,7 @@ func (a *app) judgeEvent() (live.Verdict, error) {
 			return live.Verdict{}, err
 		}
 	}
-	return loaded.Current().Judge(c, a.settings.selfProtect == "on")
+	return a.settings.judgeRecorded(loaded.Current(), &c, "hook", a.unrecorded)
 }
 
 // notebookPath presents notebook_path as path; a path beside it is kept as target.

@@ -71,6 +71,7 @@ type settings struct {
 	drainDelay, drainTimeout       time.Duration
 
 	origins map[string]string
+	file    string // that was read; empty for none
 }
 
 // setting is one key: its path in the file, and where its value goes.
@@ -302,6 +303,10 @@ func (s *settings) loadFile(flag string) error {
 		return fmt.Errorf("settings: %w", err)
 	} else if err != nil {
 		return &exitError{exitFailure, fmt.Errorf("settings: %w", err), "whoever can change the settings can open the proxy"}
+	}
+	s.file = path
+	if abs, err := filepath.Abs(path); err == nil {
+		s.file = abs
 	}
 	text, err := live.ReadNamed(path, maxSettingsBytes)
 	if err != nil {

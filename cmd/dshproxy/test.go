@@ -225,7 +225,7 @@ func (a *app) decideCase(s *live.Snapshot, c policyCase, workspace string) (live
 			return live.Verdict{}, err
 		}
 		call.Workspace = workspace
-		return s.Judge(call, a.settings.selfProtect == "on")
+		return a.settings.judge(s, &call)
 	}
 	target, err := netrule.ParseURL(c.Target)
 	if err != nil {
