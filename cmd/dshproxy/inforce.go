@@ -59,7 +59,9 @@ func (s *settings) inForce(workspace string) []string {
 			p = filepath.Join(workspace, p)
 		}
 		out = append(out, filepath.Clean(p))
+		if real, err := filepath.EvalSymlinks(p); err == nil && real != filepath.Clean(p) {
+			out = append(out, real)
+		}
 	}
 	return out
 }
-

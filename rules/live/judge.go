@@ -120,9 +120,18 @@ func (s *Snapshot) judge(c rules.Call, p *rules.Prepared, selfProtect bool) (Ver
 			return Verdict{}, err
 		}
 		if reason != "" {
+			// A rule that denies the call too says more.
+			if v, err := s.judgeByRules(c, p); err == nil && v.Rule.Valid() && v.Action == netrule.Deny && v.Code == netrule.CodeDeniedByRule {
+				return v, nil
+			}
 			return Verdict{Code: netrule.CodeDeniedByRule, Reason: reason}, nil
 		}
 	}
+	return s.judgeByRules(c, p)
+}
+
+// judgeByRules asks the layers of dsh rules, and after them the network mode.
+func (s *Snapshot) judgeByRules(c rules.Call, p *rules.Prepared) (Verdict, error) {
 	v := Verdict{Passthrough: true}
 	connects := true // no rule that judges tool calls alone has decided
 	decided := false // by the workspace's rules, before which the baseline gives way
