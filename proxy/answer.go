@@ -104,10 +104,12 @@ func (r *refusal) append(b []byte, v *voice) []byte {
 	if r.error != "" {
 		w.error = r.error
 	}
-	body := r.textBody(v)
-	kind := "text/plain; charset=utf-8"
+	var room [1 << 10]byte // most bodies fit
+	body, kind := room[:0], "text/plain; charset=utf-8"
 	if r.json {
-		body, kind = r.jsonBody(v), "application/json"
+		body, kind = r.appendJSONBody(body, v), "application/json"
+	} else {
+		body = r.appendText(body, v)
 	}
 	b = append(b, "HTTP/1.1 "...)
 	b = strconv.AppendInt(b, int64(status), 10)
@@ -265,30 +267,30 @@ func (r *refusal) explanation() string {
 	return "[network: error] " + r.summary("the target")
 }
 
-// textBody is inert: every line starts with "# ", so that nothing runs when it is piped to a shell, and it holds nothing
+// appendText writes a body that is inert: every line starts with "# ", so that nothing runs when it is piped to a shell, and it holds nothing
 // from the wire but the canonical target.
-func (r *refusal) textBody(v *voice) []byte {
-	var b strings.Builder
-	line := func(s string) { b.WriteString("# " + s + "\n") }
-	line(r.explanation())
+func (r *refusal) appendText(b []byte, v *voice) []byte {
+	b = append(append(append(b, "# "...), r.explanation()...), '\n')
 	if r.target.Host != "" {
-		line("target: " + r.target.Authority())
+		b = append(append(append(b, "# target: "...), r.target.Authority()...), '\n')
 	}
 	if ref := r.decision.Rule; v.full && ref.Valid() {
-		line("rule: " + inert(v.relative(ref.File)) + ":" + strconv.Itoa(ref.Line))
+		b = append(append(append(b, "# rule: "...), inert(v.relative(ref.File))...), ':')
+		b = append(strconv.AppendInt(b, int64(ref.Line), 10), '\n')
 	}
-	line("code: " + r.code.String() + "   id: " + r.id)
+	b = append(append(append(b, "# code: "...), r.code.String()...), "   id: "...)
+	b = append(append(b, r.id...), '\n')
 	policy := wireOf(r.code).status == 403 || r.code == netrule.CodeHostMismatch
 	if fix, ok := r.decision.Fix(r.target); ok && policy && v.full {
-		line("to allow it, the operator can run: " + fix.Command())
+		b = append(append(append(b, "# to allow it, the operator can run: "...), fix.Command()...), '\n')
 	}
 	if v.message != "" {
-		line(inert(v.message))
+		b = append(append(append(b, "# "...), inert(v.message)...), '\n')
 	}
 	if policy {
-		line("This is policy, not an outage. Do not retry, work around it or change the rules yourself; tell the user.")
+		b = append(b, "# This is policy, not an outage. Do not retry, work around it or change the rules yourself; tell the user.\n"...)
 	}
-	return []byte(b.String())
+	return b
 }
 
 // relative shortens a path below the workspace.
@@ -309,9 +311,9 @@ func inert(s string) string {
 	}, s)
 }
 
-// jsonBody says the same to programs, with the reason whole.
-func (r *refusal) jsonBody(v *voice) []byte {
-	b := []byte(`{"verdict":`)
+// appendJSONBody says the same to programs, with the reason whole.
+func (r *refusal) appendJSONBody(b []byte, v *voice) []byte {
+	b = append(b, `{"verdict":`...)
 	verdict := "deny"
 	if r.decision.Action == netrule.Ask || r.code == netrule.CodeNeedsApproval {
 		verdict = "ask"

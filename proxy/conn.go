@@ -349,12 +349,7 @@ func (c *conn) answer(r *refusal) {
 		r.id = newID(time.Now())
 	}
 	_ = c.nc.SetWriteDeadline(time.Now().Add(lingerFor))
-	if c.speaksSOCKS {
-		c.out = append(c.out[:0], socksReply(r.code)...)
-	} else {
-		c.out = r.append(c.out[:0], c.front.voice)
-	}
-	_, err := c.nc.Write(c.out)
+	err := c.say(r)
 	switch {
 	case err != nil:
 	case r.keep:
@@ -362,6 +357,20 @@ func (c *conn) answer(r *refusal) {
 	default:
 		c.linger()
 	}
+}
+
+// say writes a refusal in the words of the protocol.
+func (c *conn) say(r *refusal) error {
+	buf := c.srv.pools.small.Get().(*[]byte)
+	defer c.srv.pools.small.Put(buf)
+	b := (*buf)[:0]
+	if c.speaksSOCKS {
+		b = append(b, socksReply(r.code)...)
+	} else {
+		b = r.append(b, c.front.voice)
+	}
+	_, err := c.nc.Write(b)
+	return err
 }
 
 const (

@@ -40,9 +40,9 @@ type flight struct {
 
 	end   func() // closes both sides; called by stop, under mu, and never once the flight is over
 	mu    sync.Mutex
-	query netrule.Query  // what is judged again; guarded by mu
-	sni   netrule.Target // another name that its TLS was admitted for
-	why   string         // set by the first to end it
+	query netrule.Query   // what is judged again; guarded by mu
+	sni   *netrule.Target // another name that its TLS was admitted for; nil for none
+	why   string          // set by the first to end it
 	by    string
 	code  netrule.Code // of stop
 	over  bool
@@ -89,16 +89,24 @@ func (f *flight) seen(scheme netrule.Scheme, name netrule.Target) {
 	defer f.mu.Unlock()
 	f.query.Target.Scheme = scheme
 	if name.Host != f.query.Target.Host {
-		f.sni = name
+		other := name // a copy of its own: most tunnels have none
+		f.sni = &other
 	}
+}
+
+// carries is seen for what has no name of its own.
+func (f *flight) carries(scheme netrule.Scheme) {
+	f.mu.Lock()
+	f.query.Target.Scheme = scheme
+	f.mu.Unlock()
 }
 
 // name gives the target that the flight's TLS is for.
 func (f *flight) name() netrule.Target {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.sni.Host != "" {
-		return f.sni
+	if f.sni != nil {
+		return *f.sni
 	}
 	return f.query.Target
 }
@@ -250,10 +258,13 @@ func (f *flight) land(now time.Time) decisionlog.Close {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.over = true
-	return decisionlog.Close{
-		Time: now, ID: f.id, Listener: f.front.name, SNI: f.sni.Host, BytesIn: f.in.Load(), BytesOut: f.out.Load(),
-		Duration: now.Sub(f.start), ClosedBy: f.by, Why: f.why,
+	c := decisionlog.Close{
+		Time: now, ID: f.id, Listener: f.front.name, BytesIn: f.in.Load(), BytesOut: f.out.Load(), Duration: now.Sub(f.start), ClosedBy: f.by, Why: f.why,
 	}
+	if f.sni != nil {
+		c.SNI = f.sni.Host
+	}
+	return c
 }
 
 // sweepEvery is a fraction of the shortest limit, within bounds.

@@ -18,9 +18,9 @@ type opening struct {
 	timed  bool
 	tls    bool // the client has begun to speak TLS
 	hello  clientHello
-	behind int         // bytes that came with the hello, after it
-	second secondHello // watches for another hello, once the first has passed
-	why    *Admission  // the judgement that refused it, if one did
+	behind int          // bytes that came with the hello, after it
+	second *secondHello // watches for another hello, once the first has passed; nil expects none
+	why    *Admission   // the judgement that refused it, if one did
 }
 
 // step is what to do with the bytes so far.
@@ -59,7 +59,10 @@ func (o *opening) take(b []byte, end bool) (send []byte, next step, code netrule
 }
 
 func (o *opening) takeHello(b []byte, end bool) (step, netrule.Code) {
-	o.tls = true
+	if !o.tls {
+		o.tls = true
+		growStack() // once, instead of step by step while the hello is judged
+	}
 	hello, rest, err := parseHello(b)
 	switch {
 	case errors.Is(err, errHelloMore) && !end:
@@ -75,7 +78,7 @@ func (o *opening) takeHello(b []byte, end bool) (step, netrule.Code) {
 	next, code := o.tunnel.judgeTLS(&hello)
 	if next == stepPass && o.tunnel.srv.SNI == SNIEnforce {
 		o.behind = len(rest)
-		o.second.expect(&o.hello)
+		o.second = expectHello(&o.hello)
 	}
 	return next, code
 }

@@ -67,7 +67,7 @@ func (p *pump) beginWith(early []byte, src chunks) (end relayEnd, done bool) {
 		if !p.send(hello) {
 			return endWrite, true
 		}
-		if p.first.second.first != nil && err == nil {
+		if p.first.second != nil && err == nil {
 			return p.follow(send[len(hello):], src)
 		}
 		if !p.send(send[len(hello):]) {
@@ -79,7 +79,7 @@ func (p *pump) beginWith(early []byte, src chunks) (end relayEnd, done bool) {
 
 // follow passes on what comes behind a hello until no other one can come.
 func (p *pump) follow(b []byte, src chunks) (end relayEnd, done bool) {
-	second, err := &p.first.second, error(nil)
+	second, err := p.first.second, error(nil)
 	for {
 		pass, over, foreign := second.take(b)
 		if foreign != nil {

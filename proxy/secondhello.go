@@ -8,7 +8,7 @@ import (
 
 // secondHello follows what a client sends behind its hello, as far as another one in clear may come: a server may ask for
 // it (RFC 8446 §4.1.4), and some then go by the name of that one. It is held until it is whole, and must name the host of
-// the first. The zero value expects none.
+// the first.
 type secondHello struct {
 	first *clientHello
 	held  []byte // the beginning of a record that cannot be told yet
@@ -23,12 +23,13 @@ const recordApplication = 23
 
 var errOtherHello = errors.New("a second hello for another host")
 
-// expect begins behind the first hello.
-func (s *secondHello) expect(first *clientHello) {
-	*s = secondHello{first: first}
+// expectHello begins behind the first hello.
+func expectHello(first *clientHello) *secondHello {
+	s := &secondHello{first: first}
 	if first.earlyData {
 		s.early = maxEarly
 	}
+	return s
 }
 
 // take gives what may pass of the bytes so far, valid until the next call. done says that no hello can come any more.

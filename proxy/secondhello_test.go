@@ -69,8 +69,7 @@ func TestSecondHello(t *testing.T) {
 			if err != nil || len(rest) > 0 {
 				t.Fatal(err, len(rest))
 			}
-			var s secondHello
-			s.expect(&first)
+			s := expectHello(&first)
 			var passed []byte
 			done, refused := false, false
 			for chunk := range slices.Chunk(tt.after, size) {
@@ -105,8 +104,7 @@ func FuzzSecondHello(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, size uint8, early bool) {
 		first := clientHello{sni: "allowed.test", hasSNI: true, earlyData: early}
 		run := func(size int) (passed []byte, err error) {
-			var s secondHello
-			s.expect(&first)
+			s := expectHello(&first)
 			done := false
 			for chunk := range slices.Chunk(b, size) {
 				pass := chunk

@@ -95,6 +95,17 @@ func (t *tunnel) compareNames(h *clientHello, q netrule.Query) (seen netrule.Tar
 
 // judgeOther judges a tunnel that carries neither TLS nor HTTP.
 func (t *tunnel) judgeOther() (step, netrule.Code) {
+	if t.schemeIsFree() {
+		t.fl.carries(netrule.SchemeOther)
+		return stepPass, 0
+	}
+	return t.judgeOtherByRules()
+}
+
+// judgeOtherByRules is apart because a judgement needs a large stack, which most tunnels never grow.
+//
+//go:noinline
+func (t *tunnel) judgeOtherByRules() (step, netrule.Code) {
 	q := t.fl.current()
 	q.Target.Scheme = netrule.SchemeOther
 	next, code := t.judgeScheme(q)
@@ -106,9 +117,19 @@ func (t *tunnel) judgeOther() (step, netrule.Code) {
 
 // judgeScheme applies rules with schemes to what is seen. Without such rules the verdict cannot have changed.
 func (t *tunnel) judgeScheme(q netrule.Query) (step, netrule.Code) {
-	if !t.fl.policy.UsesSchemes() && t.srv.Gate.isCurrent(t.fl.policy, t.fl.workspace) {
+	if t.schemeIsFree() {
 		return stepPass, 0
 	}
+	return t.judgeSchemeByRules(q)
+}
+
+// schemeIsFree reports that the rules of the admission are still in force, and that none asks for a scheme.
+func (t *tunnel) schemeIsFree() bool {
+	return !t.fl.policy.UsesSchemes() && t.srv.Gate.isCurrent(t.fl.policy, t.fl.workspace)
+}
+
+//go:noinline
+func (t *tunnel) judgeSchemeByRules(q netrule.Query) (step, netrule.Code) {
 	a := t.admit(q)
 	if a.OK {
 		if a.Decision.DryRun && !t.admit(t.fl.current()).Decision.DryRun { // else it has been recorded

@@ -223,9 +223,34 @@ func (r *Reload) appendTo(b []byte) []byte {
 
 func appendHead(b []byte, msg string, t time.Time) []byte {
 	b = append(b, `{"time":"`...)
-	b = t.UTC().AppendFormat(b, "2006-01-02T15:04:05.000000Z07:00")
+	b = appendTime(b, t)
 	b = append(b, `","msg":"`...)
 	return append(append(b, msg...), '"')
+}
+
+// appendTime writes RFC 3339 with microseconds in UTC, as time.AppendFormat does with a layout; that one takes a larger
+// stack than the goroutines of a tunnel have.
+func appendTime(b []byte, t time.Time) []byte {
+	t = t.UTC()
+	year, month, day := t.Date()
+	hour, minute, second := t.Clock()
+	b = append(appendDigits(b, year, 4), '-')
+	b = append(appendDigits(b, int(month), 2), '-')
+	b = append(appendDigits(b, day, 2), 'T')
+	b = append(appendDigits(b, hour, 2), ':')
+	b = append(appendDigits(b, minute, 2), ':')
+	b = append(appendDigits(b, second, 2), '.')
+	return append(appendDigits(b, t.Nanosecond()/1000, 6), 'Z')
+}
+
+// appendDigits writes a number with leading zeros.
+func appendDigits(b []byte, n, width int) []byte {
+	b = append(b, "000000"[:width]...)
+	for i := len(b) - 1; n > 0 && width > 0; i, width = i-1, width-1 {
+		b[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return b
 }
 
 func appendName(b []byte, name string) []byte {
