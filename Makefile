@@ -2,6 +2,8 @@
 GO ?= go
 BIN ?= bin/dshproxy
 FUZZTIME ?= 10s
+BENCHCOUNT ?= 6
+OLD ?=
 LDFLAGS = -s -w
 export CGO_ENABLED ?= 0
 
@@ -36,8 +38,11 @@ fmt:
 fuzz:
 	./.ci/fuzz $(FUZZTIME)
 
+# Our own benchmarks, with their spread; OLD=FILE compares with what an earlier run has left in bin/bench.txt.
 bench:
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+	mkdir -p bin
+	$(GO) test -run '^$$' -bench . -benchmem -count $(BENCHCOUNT) ./... | tee bin/bench.txt
+	$(GO) tool -modfile=tools.mod benchstat $(OLD) bin/bench.txt
 
 # Side by side with the reference relays and peers; takes some minutes. DSHBENCH is the folder of the load generator.
 bench-peers: build
