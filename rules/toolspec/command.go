@@ -229,11 +229,17 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 			commands, whole = splitPlainly(text), false
 		}
 	}()
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
+	var file syntax.File
+	err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Stmts(strings.NewReader(text), func(s *syntax.Stmt) bool {
+		file.Stmts = append(file.Stmts, s)
+		return true
+	})
+	commands, whole = commandsOf(&file, text)
 	if err != nil {
-		return splitPlainly(text), false
+		// A shell runs what stands before an error.
+		return append(commands, splitPlainly(text)...), false
 	}
-	return commandsOf(file, text)
+	return commands, whole
 }
 
 // commandsOf gives the simple commands of a parsed text.

@@ -63,6 +63,7 @@ func TestShellFiles(t *testing.T) {
 		"Read(./secrets/**)": {
 			"cat secrets/k": true, "cat < secrets/k": true, "cat<secrets/k": true, "x=$(<secrets/k)": true, "cat 0<secrets/k": true, "while read l; do :; done < secrets/k": true, "{ cat; } <secrets/k": true,
 			"cat {secrets/k,x}": true, "cat {x,secrets/{a,b}}": true, "cat secre{ts,}/k": true, "cat s{e..e}crets/k": true, "cat {a,{secrets,b}}/k": true,
+			"cat secre{ts,}/k\nif (": true, "cd secrets; cat k\n)": true, "cat s?crets/k; ls\nfor": true, "cat x\nif (": false,
 			"cat {1..3}": false, "cat sec*/k": true, "cat s?crets/*": true, "cat [s]ecrets/k": true, "cat */k": true, "cat /w*/secrets/k": true, "cat **/k": true, "cat [!x]*/k": true,
 			"cd secrets && cat k": true, "cd secrets; cat k": true, "(cd ./secrets; cat k)": true, "pushd secrets; head k": true, "cd sub/../secrets && cat < k": true, "cd x; cd /work; cd secrets; cat k": true,
 			"/bin/cat secrets/k": true, "'cat' 'secrets'/k": true, "sudo cat secrets/k": true, "env A=1 cat secrets/k": true, "time -- cat secrets/k": true, "cp secrets/k x": true, "grep '' secrets/k": true,
