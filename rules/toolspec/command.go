@@ -230,12 +230,15 @@ func parseCommands(text string) (commands []simpleCommand, whole bool) {
 		}
 	}()
 	var file syntax.File
-	err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Stmts(strings.NewReader(text), func(s *syntax.Stmt) bool {
+	parses := true
+	for s, err := range syntax.NewParser(syntax.Variant(syntax.LangBash)).StmtsSeq(strings.NewReader(text)) {
+		if parses = err == nil; !parses {
+			break
+		}
 		file.Stmts = append(file.Stmts, s)
-		return true
-	})
+	}
 	commands, whole = commandsOf(&file, text)
-	if err != nil {
+	if !parses {
 		// A shell runs what stands before an error.
 		return append(commands, splitPlainly(text)...), false
 	}
