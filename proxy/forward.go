@@ -212,6 +212,9 @@ func (x *exchange) landed() {
 	x.fl.note("target", "eof")
 	record := x.fl.land(time.Now())
 	record.ID = x.record.ID
+	if code := x.fl.stopped(); x.inside != nil && code != netrule.CodeInternalError {
+		x.inside.tunnel.fl.note("proxy", code.String()) // it ends with its exchange, whoever was stopped first
+	}
 	if x.handed || !x.observed || x.inside != nil {
 		return // the tunnel has a record of its own
 	}
