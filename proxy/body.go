@@ -36,11 +36,12 @@ func writeErr(err error) error { return &sideError{true, err} }
 // relay moves one message body from src to dst. out holds bytes that go before it, such as the head, so that a small
 // message is one write; it is given back for reuse.
 type relay struct {
-	dst   net.Conn
-	src   *reader
-	out   []byte
-	fl    *flight
-	count func(int64)
+	dst net.Conn
+	src *reader
+	out []byte
+	fl  *flight
+	// inward says that the client sends it.
+	inward bool
 	// unchunk writes the data of chunks alone, for peers that know none.
 	unchunk   bool
 	maxFields int
@@ -94,7 +95,7 @@ func (r *relay) take(n int64) int64 {
 	}
 	r.out = append(r.out, have...)
 	r.src.discard(len(have))
-	r.count(int64(len(have)))
+	r.fl.carried(r.inward, int64(len(have)))
 	return int64(len(have))
 }
 
@@ -130,7 +131,7 @@ func (r *relay) stream(left int64, last bool) error {
 			if _, werr := r.dst.Write(chunk[:n]); werr != nil {
 				return writeErr(werr)
 			}
-			r.count(int64(n))
+			r.fl.carried(r.inward, int64(n))
 			r.fl.touch()
 			if left > 0 {
 				left -= int64(n)

@@ -57,22 +57,19 @@ func (f *flight) touch() {
 	}
 }
 
-// received counts bytes from the client, and sent those to it. Over its limit the flight is stopped; who knows before how
-// much it may move asks left.
-func (f *flight) received(n int64) { f.count(&f.in, n) }
-func (f *flight) sent(n int64)     { f.count(&f.out, n) }
-
-func (f *flight) count(way *atomic.Int64, n int64) {
-	way.Add(n)
+// carried counts bytes: inward ones come from the client. Over its limit the flight is stopped; who knows before how much it
+// may move asks left.
+func (f *flight) carried(inward bool, n int64) {
+	if inward {
+		f.in.Add(n)
+	} else {
+		f.out.Add(n)
+	}
 	if left, limited := f.left(); limited && left < 0 {
 		f.stop(netrule.CodeBytes)
 	}
-	switch {
-	case f.within == nil:
-	case way == &f.in:
-		f.within.received(n)
-	default:
-		f.within.sent(n)
+	if f.within != nil {
+		f.within.carried(inward, n)
 	}
 }
 

@@ -284,7 +284,7 @@ func (x *exchange) startPump(head []byte) {
 	x.out = nil // the pump has it
 	done := make(chan error, 1)
 	r := &relay{
-		dst: o.c, src: &x.in, out: head, fl: x.fl, count: x.fl.received,
+		dst: o.c, src: &x.in, out: head, fl: x.fl, inward: true,
 		maxFields: x.srv.Limits.HeadFields, maxLine: maxChunkLine,
 	}
 	x.pump, x.pumped = r, done
@@ -426,7 +426,7 @@ func (x *exchange) respond(hasBody bool) bool {
 	x.out = x.appendStatus(x.appendResponseFields)
 	x.out = x.appendResponseFraming(x.out, closing)
 	body := &relay{
-		dst: x.nc, src: &o.in, out: x.out, fl: x.fl, count: x.fl.sent, unchunk: h.minor == 0,
+		dst: x.nc, src: &o.in, out: x.out, fl: x.fl, unchunk: h.minor == 0,
 		maxFields: x.srv.Limits.HeadFields, maxLine: maxChunkLine,
 	}
 	x.byClose.Store(r.framing == byClose || r.framing == byChunks && h.minor == 0)

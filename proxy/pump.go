@@ -127,16 +127,8 @@ func (p *pump) allowance(n int) int {
 	return n
 }
 
-func (p *pump) counted(n int) {
-	if p.inward {
-		p.fl.received(int64(n))
-	} else {
-		p.fl.sent(int64(n))
-	}
-}
-
 func (p *pump) moved(n int) {
-	p.counted(n)
+	p.fl.carried(p.inward, int64(n))
 	p.fl.touch()
 }
 

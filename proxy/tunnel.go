@@ -93,7 +93,7 @@ func (t *tunnel) half(p *pump, early []byte, uncounted int, srcName, dstName str
 			t.fail(dstName, "error")
 			return
 		}
-		p.counted(len(early) - uncounted)
+		p.fl.carried(p.inward, int64(len(early)-uncounted))
 		t.fl.touch()
 	}
 	t.finish(p, p.run(), srcName, dstName)

@@ -256,14 +256,14 @@ func (c *replayConn) Read(b []byte) (n int, err error) {
 	} else {
 		n, err = c.Conn.Read(b)
 	}
-	c.fl.received(int64(n))
+	c.fl.carried(true, int64(n))
 	c.fl.touch()
 	return n, err
 }
 
 func (c *replayConn) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
-	c.fl.sent(int64(n))
+	c.fl.carried(false, int64(n))
 	c.fl.touch()
 	return n, err
 }
