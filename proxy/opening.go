@@ -17,6 +17,7 @@ type opening struct {
 	held   []byte
 	timed  bool
 	tls    bool // the client has begun to speak TLS
+	deep   bool // looking at it took a large stack
 	hello  clientHello
 	behind int          // bytes that came with the hello, after it
 	second *secondHello // watches for another hello, once the first has passed; nil expects none
@@ -60,7 +61,7 @@ func (o *opening) take(b []byte, end bool) (send []byte, next step, code netrule
 
 func (o *opening) takeHello(b []byte, end bool) (step, netrule.Code) {
 	if !o.tls {
-		o.tls = true
+		o.tls, o.deep = true, true
 		growStack() // once, instead of step by step while the hello is judged
 	}
 	hello, rest, err := parseHello(b)

@@ -2,65 +2,167 @@ package proxy
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
 
-// patience is the time that lookup and dial may take together, as a context. It costs next to nothing until somebody
-// really waits: only then a timer runs, and the client is watched, in case it leaves.
+// watchDialAfter is how long a lookup or a dial may take before somebody looks whether its client is still there.
+const watchDialAfter = 200 * time.Millisecond
+
+// patience is the time that lookup and dial may take together, as a context. It costs one timer until somebody has
+// really waited: only then the client is watched, in case it leaves. It calls functions at its end itself, as package
+// context asks of a context that needs no goroutine for those that are made of it.
 type patience struct {
 	conn     *conn
 	deadline time.Time
 
-	mu     sync.Mutex
-	real   context.Context
-	cancel context.CancelFunc
-	stop   func() // of the watch
+	mu    sync.Mutex
+	turn  int           // of begin: the timer of an earlier one means nothing any more
+	timer *time.Timer   // runs once somebody waits
+	done  chan struct{} // made for the first who asks
+	calls []*atEnd
+	err   error
+	stop  []func() // of the watches
 }
+
+// atEnd is a function that is called when the time is over.
+type atEnd struct{ f func() }
 
 // begin starts the time anew.
 func (p *patience) begin(c *conn) {
 	p.end()
-	p.conn, p.deadline = c, time.Now().Add(c.srv.Limits.Answer)
+	p.mu.Lock()
+	p.conn, p.deadline, p.err = c, time.Now().Add(c.srv.Limits.Answer), nil
+	p.turn++
+	p.mu.Unlock()
 }
 
 // end takes everything back. The client's connection is the owner's alone again.
 func (p *patience) end() {
 	p.mu.Lock()
-	cancel, stop := p.cancel, p.stop
-	p.real, p.cancel, p.stop = nil, nil, nil
+	stop := p.stop
+	p.stop = nil
+	p.finish(context.Canceled)
 	p.mu.Unlock()
-	if cancel != nil {
-		stop()
-		cancel()
+	for _, s := range stop {
+		s()
 	}
 }
 
-// started gives the context that a wait needs.
-func (p *patience) started() context.Context {
+// finish ends the time. The caller holds mu.
+func (p *patience) finish(err error) {
+	if p.err == nil {
+		p.err = err
+	}
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+	if p.done != nil {
+		close(p.done)
+		p.done = nil
+	}
+	for _, c := range p.calls {
+		go c.f()
+	}
+	p.calls = nil
+}
+
+// arm starts the timer, for somebody waits. The caller holds mu.
+func (p *patience) arm() {
+	if p.timer != nil {
+		return
+	}
+	turn := p.turn
+	p.timer = time.AfterFunc(min(watchDialAfter, p.conn.srv.Limits.Answer), func() { p.tick(turn) })
+}
+
+// tick begins the watch, and ends the time when it is over.
+func (p *patience) tick(turn int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.real == nil {
-		p.real, p.cancel = context.WithDeadline(p.conn.srv.base, p.deadline)
-		p.stop = p.conn.watch(p.cancel)
+	if p.turn != turn || p.timer == nil {
+		return
 	}
-	return p.real
+	left := time.Until(p.deadline)
+	if left <= 0 {
+		p.finish(context.DeadlineExceeded)
+		return
+	}
+	p.timer.Reset(left)
+	if p.stop != nil {
+		return
+	}
+	gone := func() { p.giveUp(turn) }
+	stopBase := context.AfterFunc(p.conn.srv.base, gone)
+	p.stop = []func(){p.conn.watchFor(0, gone, func() {}), func() { stopBase() }}
+}
+
+// giveUp ends the time early: the client has left, or the server closes by force.
+func (p *patience) giveUp(turn int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.turn == turn {
+		p.finish(context.Canceled)
+	}
 }
 
 // Deadline is when the time is over.
 func (p *patience) Deadline() (time.Time, bool) { return p.deadline, true }
 
-// Done begins the watch.
-func (p *patience) Done() <-chan struct{} { return p.started().Done() }
+// ended is the Done of a time that is over.
+var ended = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
-// Err says whether and how the wait has ended.
+// Done is closed at the end of the time.
+func (p *patience) Done() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return ended
+	}
+	if p.done == nil {
+		p.done = make(chan struct{})
+	}
+	p.arm()
+	return p.done
+}
+
+// AfterFunc has f called in a goroutine of its own at the end of the time. stop takes that back and reports whether it
+// was in time.
+func (p *patience) AfterFunc(f func()) (stop func() bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		go f()
+		return func() bool { return false }
+	}
+	c := &atEnd{f}
+	p.calls = append(p.calls, c)
+	p.arm()
+	return func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		i := slices.Index(p.calls, c)
+		if i < 0 {
+			return false
+		}
+		p.calls = slices.Delete(p.calls, i, i+1)
+		return true
+	}
+}
+
+// Err says whether and how the time has ended.
 func (p *patience) Err() error {
 	p.mu.Lock()
-	real := p.real
-	p.mu.Unlock()
+	defer p.mu.Unlock()
 	switch {
-	case real != nil:
-		return real.Err()
+	case p.err != nil:
+		return p.err
 	case !time.Now().Before(p.deadline):
 		return context.DeadlineExceeded
 	default:
@@ -68,5 +170,5 @@ func (p *patience) Err() error {
 	}
 }
 
-// Value lets contexts that are made of this one find the real one.
-func (p *patience) Value(key any) any { return p.started().Value(key) }
+// Value has none.
+func (p *patience) Value(any) any { return nil }

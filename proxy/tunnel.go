@@ -43,8 +43,8 @@ func (t *tunnel) start() {
 	go t.copyToClient()
 }
 
-// copyToTarget looks at what the client sends first, if that is wanted, and then leaves the rest to a fresh goroutine: a
-// tunnel may be idle for long, and should not hold the stack that looking has grown.
+// copyToTarget looks at what the client sends first, if that is wanted. Where looking has grown the stack, it leaves the
+// rest to a fresh goroutine: a tunnel may be idle for long.
 func (t *tunnel) copyToTarget() {
 	early := t.toTarget
 	t.toTarget = nil
@@ -53,8 +53,12 @@ func (t *tunnel) copyToTarget() {
 		t.half(p, early, 0, "client", "target")
 		return
 	}
-	if !t.opens(p, early) {
+	switch over := t.opens(p, early); {
+	case over:
+	case t.opening.deep:
 		go t.half(p, nil, 0, "client", "target")
+	default:
+		t.half(p, nil, 0, "client", "target")
 	}
 }
 

@@ -106,6 +106,7 @@ func (t *tunnel) judgeOther() (step, netrule.Code) {
 //
 //go:noinline
 func (t *tunnel) judgeOtherByRules() (step, netrule.Code) {
+	t.opening.deep = true
 	q := t.fl.current()
 	q.Target.Scheme = netrule.SchemeOther
 	next, code := t.judgeScheme(q)

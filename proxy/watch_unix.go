@@ -12,10 +12,7 @@ import (
 )
 
 // watchAfter is how long a response may take before somebody looks whether the client is still there.
-const (
-	watchAfter     = time.Second
-	watchDialAfter = 200 * time.Millisecond
-)
+const watchAfter = time.Second
 
 // watchClient watches while the origin thinks: a reset ends the exchange, an end of stream puts it on the half-close
 // clock, for some clients close their side and still wait. With a request body the pump reads the client already.
@@ -28,9 +25,6 @@ func (x *exchange) watchClient(hasBody bool) (stop func()) {
 		x.fl.end()
 	}, func() { x.fl.half.Store(true) })
 }
-
-// watch gives up a lookup or a dial whose client has reset the connection.
-func (c *conn) watch(gone func()) (stop func()) { return c.watchFor(watchDialAfter, gone, func() {}) }
 
 // watchFor notices what the client does while somebody waits for something else, without reading a byte, from a moment
 // on. The result ends the watch and waits until it has ended.
