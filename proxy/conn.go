@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"dshproxy/netrule"
-	"dshproxy/proxy/decisionlog"
 	"dshproxy/proxy/identity"
 	"dshproxy/upstream"
 )
@@ -30,11 +29,7 @@ type conn struct {
 	client *client
 	inside *inside // a tunnel that the connection serves requests in
 
-	in      reader
-	out     []byte // scratch for what is written
-	scanner headScanner
-	head    requestHead
-	record  decisionlog.Decision
+	*scratch
 	origins []*originConn
 	idle    atomic.Bool // waits for the first byte of a head
 	handed  bool        // the tunnel owns the connection now
@@ -83,17 +78,20 @@ func growStack() (sum byte) {
 
 // finish gives everything back, on every path out of serve.
 func (c *conn) finish() {
-	if p := recover(); p != nil {
+	p := recover()
+	if p != nil {
 		c.srv.Log.Error("internal error", "panic", p)
 		if !c.handed {
 			c.answer(&refusal{code: netrule.CodeInternalError})
 		}
 	}
 	c.closeOrigins()
-	c.in.release()
 	if !c.handed {
 		c.nc.Close()
 		c.srv.clients.leave(c.client)
+	}
+	if p == nil { // else somebody may still hold some of it
+		c.giveBack()
 	}
 	c.srv.conns.remove(c)
 }
@@ -390,7 +388,7 @@ func (c *conn) linger() {
 func (c *conn) turnAway(code netrule.Code) {
 	defer c.nc.Close()
 	c.in.init(c.nc, c.srv.pools, firstBuffer, nil)
-	defer c.in.release()
+	defer c.giveBack()
 	_ = c.nc.SetReadDeadline(time.Now().Add(lingerFor))
 	if c.in.fill() != nil {
 		return

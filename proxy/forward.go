@@ -94,7 +94,6 @@ type exchange struct {
 	admission *Admission
 	origin    *originConn
 	fl        *flight
-	resp      responseHead
 	pump      *relay      // of the request body; nil when there is none
 	pumped    chan error  // its result
 	interim   bool        // a 1xx has gone to the client

@@ -14,13 +14,14 @@ const (
 
 var errBufferFull = errors.New("the buffer is full")
 
-// bufferPools hands out the two sizes of buffers that connections use.
-type bufferPools struct{ small, large sync.Pool }
+// bufferPools hands out what connections use for a while: buffers of two sizes, and what serves a request.
+type bufferPools struct{ small, large, scratch sync.Pool }
 
 func newBufferPools() *bufferPools {
 	p := &bufferPools{}
 	p.small.New = func() any { b := make([]byte, firstBuffer); return &b }
 	p.large.New = func() any { b := make([]byte, bodyBuffer); return &b }
+	p.scratch.New = func() any { return &scratch{} }
 	return p
 }
 

@@ -265,7 +265,8 @@ func (s *Server) accept(nc net.Conn, f *front) {
 	}
 	facts := factsOf(nc, f.name)
 	key := clientKey(&facts)
-	c := &conn{party: &party{front: f, key: key}, srv: s, nc: nc, raw: nc, facts: facts}
+	c := s.newConn(&party{front: f, key: key}, nc)
+	c.facts = facts
 	one, got := s.clients.enter(key)
 	if got != slotTaken {
 		code := netrule.CodeServerLimit

@@ -15,7 +15,8 @@ type inside struct {
 // within makes the connection that serves clear HTTP in a tunnel. It begins with what the client has sent already, and
 // with the connection that the tunnel has to its target.
 func (t *tunnel) within(target netrule.Target) *conn {
-	c := &conn{party: t.party, srv: t.srv, nc: t.client, raw: t.client, client: t.slot, inside: &inside{target, t}}
+	c := t.srv.newConn(t.party, t.client)
+	c.client, c.inside = t.slot, &inside{target, t}
 	c.in.init(c.nc, c.srv.pools, c.srv.Limits.HeadBytes, &c.srv.budget)
 	c.in.preload(t.opening.held)
 	o := &originConn{c: t.target, addr: t.fl.dialed, dest: t.fl.dest, policy: t.fl.policy}
@@ -43,12 +44,15 @@ func (c *conn) serveWithin() {
 // leave ends the connection inside a tunnel. The tunnel closes the client's side and gives back its slot, unless that has
 // become a tunnel of another kind.
 func (c *conn) leave(t *tunnel) {
-	if p := recover(); p != nil {
+	p := recover()
+	if p != nil {
 		c.srv.Log.Error("internal error", "panic", p)
 		c.handed = false
 	}
 	c.closeOrigins()
-	c.in.release()
+	if p == nil { // else somebody may still hold some of it
+		c.giveBack()
+	}
 	t.left = c.handed
 	t.slot = c.client
 	t.fl.note("client", "eof")
