@@ -22,7 +22,11 @@ func (c *conn) connect() {
 		c.badTarget("connect", err)
 		return
 	}
-	if why := authorityMismatch(h, target); why != "" {
+	why := ""
+	if !bytes.Equal(h.host, h.target) { // most clients send the same text twice
+		why = authorityMismatch(h, target)
+	}
+	if why != "" {
 		c.refuse("connect", &refusal{code: netrule.CodeAuthorityMismatch, target: target, why: why})
 		return
 	}

@@ -34,7 +34,9 @@ type flight struct {
 	keepAlive func()
 	probed    bool // of the sweep alone
 
-	last    atomic.Int64 // unix nanoseconds of the last byte either way
+	moves   atomic.Int64 // times that something has moved either way
+	swept   int64        // moves at the last sweep; of the sweep alone
+	last    atomic.Int64 // unix nanoseconds of the sweep that first saw the last move
 	in, out atomic.Int64 // bytes from and to the client
 	half    atomic.Bool  // one side has ended
 
@@ -48,12 +50,12 @@ type flight struct {
 	over  bool
 }
 
-// touch notes that something has moved.
+// touch notes that something has moved. The sweep finds out when: a look at the clock for every byte that moves would
+// cost more.
 func (f *flight) touch() {
-	now := time.Now().UnixNano()
-	f.last.Store(now)
+	f.moves.Add(1)
 	if f.within != nil {
-		f.within.last.Store(now)
+		f.within.moves.Add(1)
 	}
 }
 
@@ -208,6 +210,10 @@ func setKeepAlive(conns ...net.Conn) {
 // sweep ends what has been idle or has lived too long.
 func (fs *flights) sweep(now time.Time, l *Limits) {
 	for _, f := range fs.snapshot() {
+		if moves := f.moves.Load(); moves != f.swept {
+			f.swept = moves
+			f.last.Store(now.UnixNano())
+		}
 		idle := l.Idle
 		if f.half.Load() {
 			idle = min(idle, l.HalfClose)

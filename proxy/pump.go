@@ -19,6 +19,7 @@ type pump struct {
 	pipes    *pipePool
 	first    *opening     // holds what the client sends first; nil passes everything on
 	code     netrule.Code // why first refused
+	raw      rawReader
 }
 
 // chunks gives what arrives, valid until the next call, and io.EOF at the end.

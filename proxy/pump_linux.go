@@ -85,12 +85,10 @@ func (pp *pipePool) close() {
 // run relays to the end of src. While src is quiet it holds neither a buffer nor a pipe; bulk without a pause is handed
 // to splice(2).
 func (p *pump) run() relayEnd {
-	rc, ok1 := rawOf(p.src)
-	wc, ok2 := rawOf(p.dst)
-	if !ok1 || !ok2 {
+	r, ok := p.reader()
+	if !ok {
 		return p.copyAll()
 	}
-	r := newRawReader(p, rc)
 	for streak := 0; ; {
 		n, err := r.read()
 		if n > 0 {
@@ -111,7 +109,7 @@ func (p *pump) run() relayEnd {
 			}
 			streak = 0
 			r.release()
-			if end, done := p.splice(rc, wc); done {
+			if end, done := p.splice(); done {
 				return end
 			}
 			continue
@@ -140,17 +138,16 @@ func rawOf(c net.Conn) (syscall.RawConn, bool) {
 
 // begin holds what the client sends first, without a buffer while it sends nothing.
 func (p *pump) begin(early []byte) (relayEnd, bool) {
-	rc, ok := rawOf(p.src)
+	r, ok := p.reader()
 	if !ok {
 		return p.beginPlain(early)
 	}
-	r := newRawReader(p, rc)
 	defer r.release()
 	return p.beginWith(early, r)
 }
 
-// rawReader reads from a connection into a buffer that it takes only when there is something to read. It keeps what a
-// read needs in itself, for a read must not allocate.
+// rawReader reads from the source of a pump into a buffer that it takes only when there is something to read. It keeps
+// what a read needs in itself, for a read must not allocate.
 type rawReader struct {
 	pump   *pump
 	rc     syscall.RawConn
@@ -161,10 +158,17 @@ type rawReader struct {
 	paused bool // the last read had to wait
 }
 
-func newRawReader(p *pump, rc syscall.RawConn) *rawReader {
-	r := &rawReader{pump: p, rc: rc}
-	r.try = r.tryRead
-	return r
+// reader gives the pump's, or false when the source has no descriptor.
+func (p *pump) reader() (*rawReader, bool) {
+	r := &p.raw
+	if r.rc == nil {
+		rc, ok := rawOf(p.src)
+		if !ok {
+			return nil, false
+		}
+		r.pump, r.rc, r.try = p, rc, r.tryRead
+	}
+	return r, true
 }
 
 func (r *rawReader) release() {
@@ -227,9 +231,14 @@ type splicer struct {
 	waited bool // the last fill had to wait
 }
 
-// splice moves bulk through a pipe. done is false when the bulk is over, or no pipe is to be had, and the caller should
-// go on copying.
-func (p *pump) splice(rc, wc syscall.RawConn) (end relayEnd, done bool) {
+// splice moves bulk through a pipe. done is false when the bulk is over, or there is no pipe or no descriptor for it, and
+// the caller should go on copying.
+func (p *pump) splice() (end relayEnd, done bool) {
+	rc := p.raw.rc
+	wc, ok := rawOf(p.dst)
+	if !ok {
+		return 0, false
+	}
 	s := splicer{pump: p}
 	pending, small := 0, 0
 	defer func() { s.giveBack(pending == 0) }()

@@ -3,7 +3,6 @@
 package proxy
 
 import (
-	"errors"
 	"net"
 
 	"golang.org/x/sys/unix"
@@ -16,11 +15,10 @@ func isQuiet(c *net.TCPConn) bool {
 		return false
 	}
 	quiet := false
-	err = rc.Read(func(fd uintptr) bool {
-		var b [1]byte
-		_, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		quiet = errors.Is(err, unix.EAGAIN)
-		return true
+	err = rc.Control(func(fd uintptr) {
+		events := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
+		n, err := unix.Poll(events[:], 0)
+		quiet = n == 0 && err == nil
 	})
 	return err == nil && quiet
 }

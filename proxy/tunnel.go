@@ -23,6 +23,7 @@ type tunnel struct {
 	headLen            int // of toClient: our own words, which are not counted
 	opening            opening
 	open               bool // the opening is to be looked at
+	inward, outward    pump
 
 	// taken says that the side that reads the client has something else to do with both connections: the other side ends
 	// without a word.
@@ -48,7 +49,7 @@ func (t *tunnel) start() {
 func (t *tunnel) copyToTarget() {
 	early := t.toTarget
 	t.toTarget = nil
-	p := t.pump(t.target, t.client, true)
+	p := t.pump(&t.inward, t.target, t.client, true)
 	if !t.open {
 		t.half(p, early, 0, "client", "target")
 		return
@@ -82,11 +83,12 @@ func (t *tunnel) copyToClient() {
 	defer t.answers.Done()
 	early := t.toClient
 	t.toClient = nil
-	t.half(t.pump(t.client, t.target, false), early, t.headLen, "target", "client")
+	t.half(t.pump(&t.outward, t.client, t.target, false), early, t.headLen, "target", "client")
 }
 
-func (t *tunnel) pump(dst, src net.Conn, inward bool) *pump {
-	return &pump{dst: dst, src: src, fl: t.fl, inward: inward, pools: t.srv.pools, pipes: t.srv.pipes}
+func (t *tunnel) pump(p *pump, dst, src net.Conn, inward bool) *pump {
+	*p = pump{dst: dst, src: src, fl: t.fl, inward: inward, pools: t.srv.pools, pipes: t.srv.pipes}
+	return p
 }
 
 // half is one direction: early bytes, then a relay to the end of src.

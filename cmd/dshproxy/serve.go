@@ -207,17 +207,14 @@ func (v *service) wire() error {
 		answer, err := gate.Lookup(ctx, name, false)
 		return answer.Addrs, err
 	}
-	v.server.Observers = []proxy.Observer{v.metrics, ringObserver{v.ring}}
-	if v.decision != nil {
-		v.server.Observers = append(v.server.Observers, logObserver{v.decision})
-	}
+	v.server.Observers = []proxy.Observer{v.metrics, v.recorder()}
 	return nil
 }
 
-// ringObserver keeps the newest records and does not count connections.
-type ringObserver struct{ *decisionlog.Ring }
-
-func (ringObserver) Connected(string) {}
+// recorder takes down what happens, where it is looked for.
+func (v *service) recorder() decisionlog.Recorder {
+	return decisionlog.Recorder{Ring: v.ring, Log: v.decision}
+}
 
 // policy gives the policy of an identity's workspace, or the proxy's own.
 func (v *service) policy(workspace string) (*netrule.Policy, error) {
@@ -295,11 +292,6 @@ func (v *service) countLog(f func(*decisionlog.Log) int64) int64 {
 	return f(v.decision)
 }
 
-// logObserver writes records and does not count connections.
-type logObserver struct{ *decisionlog.Log }
-
-func (logObserver) Connected(string) {}
-
 // resolver makes the resolver of the settings.
 func (s *settings) resolver(observe func(time.Duration, error)) *resolve.Resolver {
 	o := resolve.Options{Search: s.dnsSearch, Timeout: s.dnsTimeout, MaxLookups: s.lookups, Observe: observe}
@@ -368,10 +360,7 @@ func (v *service) loaded() {
 // recordReload writes what came of a load where it is looked for.
 func (v *service) recordReload(r *decisionlog.Reload) {
 	v.lastReload.Store(&admin.LastReload{Time: r.Time, OK: r.OK, Error: r.Error})
-	v.ring.Reloaded(r)
-	if v.decision != nil {
-		v.decision.Reloaded(r)
-	}
+	v.recorder().Reloaded(r)
 }
 
 // announce prints the ready line, what is not enforced, and writes the ready file.

@@ -59,9 +59,16 @@ func (l *Log) Dropped() int64 { return l.w.Dropped() }
 
 // Decided records a decision.
 func (l *Log) Decided(d *Decision) {
+	text := line{of: d}
+	defer text.release()
+	l.decided(&text)
+}
+
+func (l *Log) decided(text *line) {
+	d := text.of
 	if !d.Denied() {
 		if l.spendAllow(d.Time) {
-			l.w.append(d.appendTo)
+			l.w.write(text.bytes())
 		} else {
 			l.folded.Add(1)
 		}
@@ -71,7 +78,7 @@ func (l *Log) Decided(d *Decision) {
 		l.folded.Add(1)
 		return
 	}
-	l.w.append(d.appendTo)
+	l.w.write(text.bytes())
 }
 
 // Closed records the end of a connection.

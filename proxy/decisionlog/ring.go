@@ -90,21 +90,27 @@ func kindOf(d *Decision) int {
 
 // Decided keeps a decision and tells the subscribers.
 func (r *Ring) Decided(d *Decision) {
+	l := line{of: d}
+	defer l.release()
+	r.decided(&l)
+}
+
+func (r *Ring) decided(l *line) {
+	d := l.of
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	kind := &r.kinds[kindOf(d)]
 	if kind.size == 0 && len(r.subs) == 0 {
 		return
 	}
-	r.scratch = d.appendTo(r.scratch[:0])
-	line := bytes.TrimSuffix(r.scratch, []byte("\n"))
+	text := bytes.TrimSuffix(l.bytes(), []byte("\n"))
 	if kind.size > 0 {
 		r.seq++
 		s := kind.claim()
 		s.seq, s.verdict, s.judged = r.seq, d.Decision.Action, d.Judged
-		s.line, s.id, s.host = refill(s.line, line), refill(s.id, d.ID), refill(s.host, hostOf(d))
+		s.line, s.id, s.host = refill(s.line, text), refill(s.id, d.ID), refill(s.host, hostOf(d))
 	}
-	r.publish("decision", line)
+	r.publish("decision", text)
 }
 
 func hostOf(d *Decision) string {

@@ -58,6 +58,11 @@ func (w *Writer) append(add func([]byte) []byte) {
 	}
 }
 
+// write adds a line that is there already.
+func (w *Writer) write(line []byte) {
+	w.append(func(b []byte) []byte { return append(b, line...) })
+}
+
 func (w *Writer) run() {
 	defer close(w.done)
 	pause := time.NewTimer(0)
