@@ -367,8 +367,11 @@ func (c *conn) say(r *refusal) error {
 	} else {
 		b = r.append(b, c.front.voice)
 	}
-	_, err := c.nc.Write(b)
-	return err
+	if r.keep {
+		_, err := c.nc.Write(b)
+		return err
+	}
+	return writeLast(c.nc, b)
 }
 
 const (

@@ -74,7 +74,7 @@ func (c *conn) local(fields, body string) {
 	c.out = strconv.AppendInt(c.out, int64(len(body)), 10)
 	c.out = append(append(c.out, "\r\nConnection: close\r\n\r\n"...), body...)
 	_ = c.nc.SetWriteDeadline(time.Now().Add(lingerFor))
-	if _, err := c.nc.Write(c.out); err == nil {
+	if writeLast(c.nc, c.out) == nil {
 		c.linger()
 	}
 }

@@ -186,6 +186,9 @@ type testConn struct {
 	*net.TCPConn
 	t testing.TB
 	r *bufio.Reader
+	// order is taken once for each response: what the proxy recorded before it has happened before what follows, which
+	// the race detector cannot see through a system call of our own.
+	order sync.Locker
 }
 
 func (w *world) dial() *testConn {
@@ -196,7 +199,7 @@ func (w *world) dial() *testConn {
 	}
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	w.t.Cleanup(func() { c.Close() })
-	return &testConn{c.(*net.TCPConn), w.t, bufio.NewReader(c)}
+	return &testConn{c.(*net.TCPConn), w.t, bufio.NewReader(c), &w.mu}
 }
 
 func (c *testConn) send(s string) *testConn {
@@ -214,6 +217,10 @@ func (c *testConn) response(method string) *http.Response {
 	if err != nil {
 		c.t.Fatalf("no response: %v", err)
 	}
+	defer func() {
+		c.order.Lock()
+		defer c.order.Unlock()
+	}()
 	if method == "CONNECT" && resp.StatusCode == 200 {
 		return resp
 	}

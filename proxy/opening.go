@@ -153,7 +153,7 @@ var alertAccessDenied = []byte{0x15, 3, 3, 0, 2, 2, 49}
 func (t *tunnel) sayGoodbye(tls bool) {
 	_ = t.client.SetDeadline(time.Now().Add(lingerFor)) // a closed connection needs no farewell
 	if tls {
-		if _, err := t.client.Write(alertAccessDenied); err != nil {
+		if writeLast(t.client, alertAccessDenied) != nil {
 			return
 		}
 	}

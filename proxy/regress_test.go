@@ -28,7 +28,7 @@ func TestOneClientCannotStallOthers(t *testing.T) {
 	}
 	defer c.Close()
 	_ = c.SetDeadline(time.Now().Add(3 * time.Second))
-	other := &testConn{c.(*net.TCPConn), t, bufio.NewReader(c)}
+	other := &testConn{c.(*net.TCPConn), t, bufio.NewReader(c), &w.mu}
 	if r := other.send("CONNECT denied.test:1 HTTP/1.1\r\n\r\n").response("GET"); r.StatusCode != 403 {
 		t.Errorf("another client got %s", r.Status)
 	}

@@ -220,7 +220,7 @@ func TestProtocols(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &testConn{nc.(*net.TCPConn), t, bufio.NewReader(nc)}
+		c := &testConn{nc.(*net.TCPConn), t, bufio.NewReader(nc), &w.mu}
 		c.send(tt.sent).CloseWrite()
 		if got := c.rest(); got != tt.want {
 			t.Errorf("%q: %q, want %q", tt.sent, got, tt.want)

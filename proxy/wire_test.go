@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -687,7 +688,7 @@ func TestZeroServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tc := &testConn{c.(*net.TCPConn), t, bufio.NewReader(c)}
+	tc := &testConn{c.(*net.TCPConn), t, bufio.NewReader(c), &sync.Mutex{}}
 	if r := tc.send("CONNECT a.test:443 HTTP/1.1\r\n\r\n").response("GET"); r.StatusCode != 407 {
 		t.Errorf("got %s", r.Status)
 	}
