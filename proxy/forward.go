@@ -28,7 +28,7 @@ func (c *conn) forward() bool {
 	if !ok {
 		return false
 	}
-	x := exchange{conn: c, q: q, path: rest, admission: &a}
+	x := exchange{conn: c, q: q, path: rest, admission: a}
 	return x.run()
 }
 
@@ -91,11 +91,12 @@ type exchange struct {
 	*conn
 	q         netrule.Query
 	path      string // behind the authority, as the client sent it
-	admission *Admission
+	admission Admission
 	origin    *originConn
 	fl        *flight
 	pump      *relay      // of the request body; nil when there is none
 	pumped    chan error  // its result
+	watch     watch       // of the client, while the origin thinks
 	interim   bool        // a 1xx has gone to the client
 	sent      atomic.Bool // the head of the final response has
 	byClose   atomic.Bool // its end is the end of the connection
@@ -121,7 +122,7 @@ func (x *exchange) run() bool {
 
 // connectOrigin takes a kept connection or dials one of the pinned addresses.
 func (x *exchange) connectOrigin(fresh bool) bool {
-	a := x.admission
+	a := &x.admission
 	x.origin = nil
 	if !fresh {
 		x.origin = x.takeOrigin(a.Dest, a.Policy)
@@ -186,9 +187,11 @@ func (x *exchange) attempt() (keep, retry bool) {
 			return false, true
 		}
 	}
-	watch := x.watchClient(hasBody)
+	if !hasBody { // else the pump reads the client already
+		x.watch.start(x.conn, watchAfter, x)
+	}
 	err := x.readResponse()
-	watch()
+	x.watch.end()
 	if err != nil {
 		if o.reused && !hasBody && !x.interim && len(o.in.bytes()) == 0 && !x.fl.ended() && !errors.Is(err, os.ErrDeadlineExceeded) {
 			o.close()
@@ -471,7 +474,7 @@ func (x *exchange) switchProtocols() {
 	x.out = append(x.out, "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
 	l := link{c: x.origin.c, early: bytes.Clone(x.origin.in.bytes()), addr: x.origin.addr}
 	x.origin.in.release()
-	x.newTunnel(l, x.out, x.q, x.admission).start()
+	x.newTunnel(l, x.out, x.q, &x.admission).start()
 }
 
 // cut ends a response that broke off: the client must see that it is not whole.

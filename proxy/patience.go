@@ -23,7 +23,9 @@ type patience struct {
 	done  chan struct{} // made for the first who asks
 	calls []*atEnd
 	err   error
-	stop  []func() // of the watches
+
+	watch     watch // of the client
+	leaveBase func() bool
 }
 
 // atEnd is a function that is called when the time is over.
@@ -41,16 +43,17 @@ func (p *patience) begin(c *conn) {
 // end takes everything back. The client's connection is the owner's alone again.
 func (p *patience) end() {
 	p.mu.Lock()
-	stop := p.stop
-	p.stop = nil
+	leave := p.leaveBase
+	p.leaveBase = nil
 	p.finish(context.Canceled)
 	p.mu.Unlock()
-	for _, s := range stop {
-		s()
+	if leave != nil {
+		leave()
+		p.watch.end()
 	}
 }
 
-// finish ends the time. The caller holds mu.
+// finish ends the time once. The caller holds mu.
 func (p *patience) finish(err error) {
 	if p.err == nil {
 		p.err = err
@@ -91,15 +94,13 @@ func (p *patience) tick(turn int) {
 		return
 	}
 	p.timer.Reset(left)
-	if p.stop != nil {
-		return
+	if p.leaveBase == nil {
+		p.leaveBase = context.AfterFunc(p.conn.srv.base, func() { p.giveUp(turn) })
+		p.watch.start(p.conn, 0, p)
 	}
-	gone := func() { p.giveUp(turn) }
-	stopBase := context.AfterFunc(p.conn.srv.base, gone)
-	p.stop = []func(){p.conn.watchFor(0, gone, func() {}), func() { stopBase() }}
 }
 
-// giveUp ends the time early: the client has left, or the server closes by force.
+// giveUp ends the time early, for the server closes by force.
 func (p *patience) giveUp(turn int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,6 +108,16 @@ func (p *patience) giveUp(turn int) {
 		p.finish(context.Canceled)
 	}
 }
+
+// clientGone ends the time early. The watch ends with the time, so it is that of now.
+func (p *patience) clientGone() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.finish(context.Canceled)
+}
+
+// clientEnded changes nothing: some clients still wait.
+func (p *patience) clientEnded() {}
 
 // Deadline is when the time is over.
 func (p *patience) Deadline() (time.Time, bool) { return p.deadline, true }

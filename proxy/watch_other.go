@@ -4,8 +4,8 @@ package proxy
 
 import "time"
 
-// watchClient cannot look without reading here; the idle limit ends what nobody waits for.
-func (x *exchange) watchClient(bool) (stop func()) { return func() {} }
+// watch cannot look without reading here: limits.answer and the idle limit bound what it would watch.
+type watch struct{}
 
-// watchFor cannot look without reading here; limits.answer bounds what it would watch.
-func (c *conn) watchFor(time.Duration, func(), func()) (stop func()) { return func() {} }
+func (*watch) start(*conn, time.Duration, watcher) {}
+func (*watch) end()                                {}

@@ -11,56 +11,62 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchAfter is how long a response may take before somebody looks whether the client is still there.
-const watchAfter = time.Second
+// watch notices what the client does while somebody waits for something else, without reading a byte.
+type watch struct {
+	conn *conn
+	tell watcher
 
-// watchClient watches while the origin thinks: a reset ends the exchange, an end of stream puts it on the half-close
-// clock, for some clients close their side and still wait. With a request body the pump reads the client already.
-func (x *exchange) watchClient(hasBody bool) (stop func()) {
-	if hasBody {
-		return func() {}
-	}
-	return x.watchFor(watchAfter, func() {
-		x.fl.note("client", "error")
-		x.fl.end()
-	}, func() { x.fl.half.Store(true) })
+	mu      sync.Mutex
+	timer   *time.Timer
+	turn    int           // of start: the timer of an earlier one means nothing any more
+	running chan struct{} // closed when the look is over; nil before it has begun
 }
 
-// watchFor notices what the client does while somebody waits for something else, without reading a byte, from a moment
-// on. The result ends the watch and waits until it has ended.
-func (c *conn) watchFor(after time.Duration, gone, ended func()) (stop func()) {
-	client, ok := c.nc.(syscall.Conn)
+// start looks from a moment on.
+func (w *watch) start(c *conn, after time.Duration, tell watcher) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.conn, w.tell, w.running = c, tell, nil
+	w.turn++
+	turn := w.turn
+	w.timer = time.AfterFunc(after, func() { w.look(turn) })
+}
+
+// end waits until nobody looks any more. The connection is the caller's alone then.
+func (w *watch) end() {
+	w.mu.Lock()
+	timer, running := w.timer, w.running
+	w.timer = nil
+	w.turn++
+	w.mu.Unlock()
+	if timer == nil {
+		return
+	}
+	timer.Stop()
+	if running == nil {
+		return // it has not begun, and does not any more
+	}
+	_ = w.conn.nc.SetReadDeadline(time.Unix(1, 0))
+	<-running
+	_ = w.conn.nc.SetReadDeadline(time.Time{})
+}
+
+// look waits for the first thing that happens on the client's side.
+func (w *watch) look(turn int) {
+	w.mu.Lock()
+	if w.turn != turn {
+		w.mu.Unlock()
+		return
+	}
+	running := make(chan struct{})
+	w.running = running
+	w.mu.Unlock()
+	defer close(running)
+	defer w.conn.srv.recovered()
+	client, ok := w.conn.nc.(syscall.Conn)
 	if !ok {
-		return func() {}
+		return
 	}
-	var mu sync.Mutex
-	stopped, running := false, make(chan struct{})
-	timer := time.AfterFunc(after, func() {
-		defer close(running)
-		mu.Lock()
-		if stopped {
-			mu.Unlock()
-			return
-		}
-		mu.Unlock()
-		c.peek(client, gone, ended)
-	})
-	return func() {
-		mu.Lock()
-		stopped = true
-		mu.Unlock()
-		if timer.Stop() {
-			return
-		}
-		_ = c.nc.SetReadDeadline(time.Unix(1, 0))
-		<-running
-		_ = c.nc.SetReadDeadline(time.Time{})
-	}
-}
-
-// peek waits for the first thing that happens on the client's side.
-func (c *conn) peek(client syscall.Conn, gone, ended func()) {
-	defer c.srv.recovered()
 	rc, err := client.SyscallConn()
 	if err != nil {
 		return
@@ -75,8 +81,8 @@ func (c *conn) peek(client syscall.Conn, gone, ended func()) {
 	switch {
 	case err != nil, n > 0 && peekErr == nil:
 	case peekErr != nil:
-		gone()
+		w.tell.clientGone()
 	default:
-		ended()
+		w.tell.clientEnded()
 	}
 }
