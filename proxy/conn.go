@@ -27,17 +27,21 @@ type conn struct {
 	early  []byte // of it, read before the first byte of a request
 	facts  identity.Facts
 	client *client
-	inside *inside // a tunnel that the connection serves requests in
+	nobody *identity.Book // by it the connection alone, with nothing presented, proves nothing but is served
+	inside *inside        // a tunnel that the connection serves requests in
 
 	*scratch
 	origins []*originConn
 	idle    atomic.Bool // waits for the first byte of a head
 	handed  bool        // the tunnel owns the connection now
 
+	place       place[*conn]
 	patience    patience
 	speaksSOCKS bool
 	hint        string // for the record
 }
+
+func (c *conn) where() *place[*conn] { return &c.place }
 
 // serve reads requests until the connection ends.
 func (c *conn) serve() {
@@ -134,10 +138,7 @@ func (c *conn) readHead(first bool) (int, error) {
 	if first && c.notHTTP() {
 		return 0, nil
 	}
-	if !first {
-		_ = c.nc.SetReadDeadline(time.Now().Add(l.HeadTimeout))
-	}
-	for {
+	for timed := first; ; timed = true {
 		n, err := c.scanner.scan(c.in.bytes())
 		if err == nil {
 			_ = c.nc.SetReadDeadline(time.Time{})
@@ -145,6 +146,9 @@ func (c *conn) readHead(first bool) (int, error) {
 		}
 		if !errors.Is(err, errHeadMore) {
 			return 0, err
+		}
+		if !timed {
+			_ = c.nc.SetReadDeadline(time.Now().Add(l.HeadTimeout))
 		}
 		switch err := c.in.fill(); {
 		case err == nil:

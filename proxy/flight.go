@@ -40,6 +40,8 @@ type flight struct {
 	in, out atomic.Int64 // bytes from and to the client
 	half    atomic.Bool  // one side has ended
 
+	place place[*flight]
+
 	end   func() // closes both sides; called by stop, under mu, and never once the flight is over
 	mu    sync.Mutex
 	query netrule.Query   // what is judged again; guarded by mu
@@ -49,6 +51,8 @@ type flight struct {
 	code  netrule.Code // of stop
 	over  bool
 }
+
+func (f *flight) where() *place[*flight] { return &f.place }
 
 // touch notes that something has moved. The sweep finds out when: a look at the clock for every byte that moves would
 // cost more.

@@ -33,6 +33,9 @@ func (p *party) query(t netrule.Target) netrule.Query {
 // what is counted by client is counted under its name from now on. The code is that of a refusal.
 func (c *conn) identify(credential identity.Credential, presented bool) (netrule.Code, bool) {
 	book := c.srv.book()
+	if !presented && c.nobody != nil && c.nobody == book {
+		return 0, true
+	}
 	f := c.facts
 	f.Credential, f.Presented, f.Now = credential, presented, time.Now()
 	who, outcome := book.Identify(f)
@@ -42,6 +45,10 @@ func (c *conn) identify(credential identity.Credential, presented bool) (netrule
 	}
 	if who.Key != c.key && !c.moveTo(who.Key) {
 		return netrule.CodeClientLimit, false
+	}
+	c.nobody = nil
+	if outcome == identity.Anonymous && !presented {
+		c.nobody = book
 	}
 	if outcome == identity.Proved || c.proved {
 		c.party = &party{c.front, c.key, who, outcome == identity.Proved}

@@ -120,7 +120,12 @@ func (s *Server) Active() int {
 const stuckAfter = 10 * time.Second
 
 // acceptLoop tells since when, in unix nanoseconds, a loop has been busy; 0 while it waits for a connection.
-type acceptLoop struct{ busy atomic.Int64 }
+type acceptLoop struct {
+	busy  atomic.Int64
+	place place[*acceptLoop]
+}
+
+func (l *acceptLoop) where() *place[*acceptLoop] { return &l.place }
 
 // Alive reports whether connections are accepted: every loop waits for one, or got one less than 10 s ago.
 func (s *Server) Alive() bool {

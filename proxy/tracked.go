@@ -2,28 +2,48 @@ package proxy
 
 import "sync"
 
-// tracked is a set of what is running, which can be waited for.
-type tracked[T comparable] struct {
+// tracked are all of a kind that are running. They can be listed, and their end can be waited for.
+type tracked[T placed[T]] struct {
 	mu    sync.Mutex
 	empty *sync.Cond
-	all   map[T]struct{}
+	ring  place[T] // before the first and behind the last
+	n     int
 }
+
+// place is where one of them stands. It is a part of what is tracked, so that coming and going cost nothing.
+type place[T any] struct {
+	prev, next *place[T]
+	of         T
+}
+
+// placed is what can be tracked, once at a time.
+type placed[T any] interface{ where() *place[T] }
 
 func (t *tracked[T]) init() {
 	t.empty = sync.NewCond(&t.mu)
-	t.all = map[T]struct{}{}
+	t.ring.prev, t.ring.next = &t.ring, &t.ring
 }
 
 func (t *tracked[T]) add(x T) {
+	p := x.where()
 	t.mu.Lock()
-	t.all[x] = struct{}{}
+	p.of = x
+	p.prev, p.next = t.ring.prev, &t.ring
+	p.prev.next, p.next.prev = p, p
+	t.n++
 	t.mu.Unlock()
 }
 
+// remove takes it out, if it is in.
 func (t *tracked[T]) remove(x T) {
+	p := x.where()
 	t.mu.Lock()
-	delete(t.all, x)
-	if len(t.all) == 0 {
+	if p.next != nil {
+		p.prev.next, p.next.prev = p.next, p.prev
+		*p = place[T]{}
+		t.n--
+	}
+	if t.n == 0 {
 		t.empty.Broadcast()
 	}
 	t.mu.Unlock()
@@ -32,18 +52,19 @@ func (t *tracked[T]) remove(x T) {
 // wait returns once nothing is running.
 func (t *tracked[T]) wait() {
 	t.mu.Lock()
-	for len(t.all) > 0 {
+	for t.n > 0 {
 		t.empty.Wait()
 	}
 	t.mu.Unlock()
 }
 
+// snapshot gives all of now, the oldest first.
 func (t *tracked[T]) snapshot() []T {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	out := make([]T, 0, len(t.all))
-	for x := range t.all {
-		out = append(out, x)
+	out := make([]T, 0, t.n)
+	for p := t.ring.next; p != &t.ring; p = p.next {
+		out = append(out, p.of)
 	}
 	return out
 }
