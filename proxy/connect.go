@@ -39,16 +39,15 @@ func (c *conn) connect() {
 // open judges, dials, says so to the client and hands both connections to a tunnel.
 func (c *conn) open(protocol string, target netrule.Target, granted []byte) {
 	q := c.query(target)
-	a, ok := c.admit(protocol, q)
-	if !ok {
+	if !c.admit(protocol, q) {
 		return
 	}
-	l, ok := c.dial(&a, q)
+	l, ok := c.dial(q)
 	if !ok {
 		return
 	}
 	c.observe()
-	c.tunnel(l, granted, q, &a)
+	c.tunnel(l, granted, q)
 }
 
 // loops refuses a request that has passed through this process already, or through too many proxies.
@@ -81,14 +80,15 @@ func authorityMismatch(h *requestHead, t netrule.Target) string {
 
 // tunnel says so to the client, hands both connections to two goroutines and returns: the stack that the dial has grown
 // is not held. What the client sends first is looked at.
-func (c *conn) tunnel(l link, head []byte, q netrule.Query, a *Admission) {
-	t := c.newTunnel(l, head, q, a)
+func (c *conn) tunnel(l link, head []byte, q netrule.Query) {
+	t := c.newTunnel(l, head, q)
 	t.open = true
 	t.start()
 }
 
 // newTunnel makes a tunnel of both connections, which it owns from now on.
-func (c *conn) newTunnel(l link, head []byte, q netrule.Query, a *Admission) *tunnel {
+func (c *conn) newTunnel(l link, head []byte, q netrule.Query) *tunnel {
+	a := &c.verdict
 	t := &tunnel{party: c.party, srv: c.srv, client: c.nc, target: l.c, slot: c.client}
 	t.fl = &flight{
 		party: c.party, id: c.record.ID, protocol: c.record.Protocol, query: q, workspace: a.Workspace, dest: a.Dest, dialed: l.addr, policy: a.Policy,

@@ -24,11 +24,10 @@ func (c *conn) forward() bool {
 		return false
 	}
 	q := c.query(target)
-	a, ok := c.admit("http", q)
-	if !ok {
+	if !c.admit("http", q) {
 		return false
 	}
-	x := exchange{conn: c, q: q, path: rest, admission: a}
+	x := exchange{conn: c, q: q, path: rest}
 	return x.run()
 }
 
@@ -89,18 +88,17 @@ func (c *conn) pac() string {
 // exchange is one request and its response.
 type exchange struct {
 	*conn
-	q         netrule.Query
-	path      string // behind the authority, as the client sent it
-	admission Admission
-	origin    *originConn
-	fl        *flight
-	pump      *relay      // of the request body; nil when there is none
-	pumped    chan error  // its result
-	watch     watch       // of the client, while the origin thinks
-	interim   bool        // a 1xx has gone to the client
-	sent      atomic.Bool // the head of the final response has
-	byClose   atomic.Bool // its end is the end of the connection
-	observed  bool        // the decision has been recorded
+	q        netrule.Query
+	path     string // behind the authority, as the client sent it
+	origin   *originConn
+	fl       *flight
+	pump     *relay      // of the request body; nil when there is none
+	pumped   chan error  // its result
+	watch    watch       // of the client, while the origin thinks
+	interim  bool        // a 1xx has gone to the client
+	sent     atomic.Bool // the head of the final response has
+	byClose  atomic.Bool // its end is the end of the connection
+	observed bool        // the decision has been recorded
 }
 
 const maxInterim = 32
@@ -122,13 +120,13 @@ func (x *exchange) run() bool {
 
 // connectOrigin takes a kept connection or dials one of the pinned addresses.
 func (x *exchange) connectOrigin(fresh bool) bool {
-	a := &x.admission
+	a := &x.verdict
 	x.origin = nil
 	if !fresh {
 		x.origin = x.takeOrigin(a.Dest, a.Policy)
 	}
 	if x.origin == nil {
-		l, ok := x.dial(a, x.q)
+		l, ok := x.dial(x.q)
 		if !ok {
 			return false
 		}
@@ -168,7 +166,7 @@ func (x *exchange) abortClient() {
 func (x *exchange) attempt() (keep, retry bool) {
 	o, h := x.origin, &x.head
 	x.fl = &flight{
-		party: x.party, id: x.record.ID, protocol: "http", query: x.q, workspace: x.admission.Workspace, dest: x.admission.Dest, dialed: o.addr, policy: x.admission.Policy, start: time.Now(), end: x.end,
+		party: x.party, id: x.record.ID, protocol: "http", query: x.q, workspace: x.verdict.Workspace, dest: x.verdict.Dest, dialed: o.addr, policy: x.verdict.Policy, start: time.Now(), end: x.end,
 		limit: x.srv.Limits.TunnelBytes, keepAlive: func() { setKeepAlive(x.nc, o.c) },
 	}
 	if x.inside != nil {
@@ -474,7 +472,7 @@ func (x *exchange) switchProtocols() {
 	x.out = append(x.out, "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
 	l := link{c: x.origin.c, early: bytes.Clone(x.origin.in.bytes()), addr: x.origin.addr}
 	x.origin.in.release()
-	x.newTunnel(l, x.out, x.q, &x.admission).start()
+	x.newTunnel(l, x.out, x.q).start()
 }
 
 // cut ends a response that broke off: the client must see that it is not whole.

@@ -73,8 +73,7 @@ func (c *conn) readProxyHeader() bool {
 			if addr.IsValid() {
 				c.facts.Source = addr.Addr().Unmap().WithZone("")
 				if !c.moveTo(clientKey(&c.facts)) {
-					c.record = c.blank()
-					c.record.Protocol, c.record.Code, c.record.Outcome = "unknown", netrule.CodeClientLimit, outcomeRefused
+					c.recordRefused("unknown", netrule.CodeClientLimit, "")
 					c.observe()
 					return false
 				}

@@ -87,7 +87,7 @@ func (s *headScanner) scan(buf []byte) (int, error) {
 
 // parseRequest reads a whole head, without its final empty line. maxFields caps the fields.
 func (h *requestHead) parse(buf []byte, maxFields int, pseudonym string) error {
-	*h = requestHead{fields: h.fields[:0], connection: h.connection[:0]}
+	h.reset()
 	line, rest, _ := bytes.Cut(buf, []byte(crlf))
 	if err := h.requestLine(line); err != nil {
 		return err

@@ -19,9 +19,10 @@ type party struct {
 	proved bool
 }
 
-// blank starts a record about the client.
-func (p *party) blank() decisionlog.Decision {
-	return decisionlog.Decision{Listener: p.front.name, Client: p.key, Identity: p.who.Name}
+// begin starts a record about the client.
+func (p *party) begin(r *decisionlog.Decision) {
+	*r = decisionlog.Decision{}
+	r.Listener, r.Client, r.Identity = p.front.name, p.key, p.who.Name
 }
 
 // query makes the question that the rules are asked.

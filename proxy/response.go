@@ -42,7 +42,8 @@ func scanResponse(buf []byte, from int) (end int, ok bool) {
 // parse reads a response head leniently where leniency has one meaning (bare LF, missing phrase, folded lines), and
 // refuses the rest. toHead says that the request was HEAD, whose response has no body.
 func (h *responseHead) parse(buf []byte, maxFields int, toHead bool) error {
-	*h = responseHead{fields: h.fields[:0], connection: h.connection[:0], length: -1}
+	h.reset()
+	h.length = -1
 	line, rest := cutLine(buf)
 	if err := h.statusLine(line); err != nil {
 		return err

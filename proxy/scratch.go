@@ -15,6 +15,7 @@ type scratch struct {
 	head    requestHead
 	resp    responseHead
 	record  decisionlog.Decision
+	verdict Admission // of the request
 }
 
 // maxScratch is the largest buffer that the next connection is left, in bytes.
@@ -27,28 +28,43 @@ func (s *Server) newConn(p *party, nc net.Conn) *conn {
 
 // giveBack hands the scratch on. Nothing of this connection is left in it.
 func (c *conn) giveBack() {
-	c.in.release()
 	s := c.scratch
 	c.scratch = nil
-	out := s.out[:0]
-	if cap(out) > maxScratch {
-		out = nil
+	s.in.release()
+	s.in, s.scanner = reader{}, headScanner{}
+	s.record, s.verdict = decisionlog.Decision{}, Admission{}
+	if s.out = s.out[:0]; cap(s.out) > maxScratch {
+		s.out = nil
 	}
-	*s = scratch{out: out, head: s.head.empty(), resp: s.resp.empty()}
+	s.head.forget()
+	s.resp.forget()
 	c.srv.pools.scratch.Put(s)
 }
 
-// empty gives a head that keeps nothing but the room of this one.
-func (h *requestHead) empty() requestHead {
-	return requestHead{fields: emptied(h.fields), connection: emptied(h.connection)}
+// forget keeps nothing of a head but its room.
+func (h *requestHead) forget() {
+	clear(h.fields[:cap(h.fields)])
+	clear(h.connection[:cap(h.connection)])
+	h.reset()
 }
 
-// empty gives a head that keeps nothing but the room of this one.
-func (h *responseHead) empty() responseHead {
-	return responseHead{fields: emptied(h.fields), connection: emptied(h.connection)}
+// reset begins a head anew.
+func (h *requestHead) reset() {
+	fields, connection := h.fields[:0], h.connection[:0]
+	*h = requestHead{}
+	h.fields, h.connection = fields, connection
 }
 
-func emptied[T any](s []T) []T {
-	clear(s[:cap(s)])
-	return s[:0]
+// forget keeps nothing of a head but its room.
+func (h *responseHead) forget() {
+	clear(h.fields[:cap(h.fields)])
+	clear(h.connection[:cap(h.connection)])
+	h.reset()
+}
+
+// reset begins a head anew.
+func (h *responseHead) reset() {
+	fields, connection := h.fields[:0], h.connection[:0]
+	*h = responseHead{}
+	h.fields, h.connection = fields, connection
 }

@@ -140,8 +140,7 @@ func (c *conn) socksIdentify(credential identity.Credential, password bool) bool
 	if ok {
 		return true
 	}
-	c.record = c.blank()
-	c.record.Protocol, c.record.Code, c.record.Outcome = "socks5", code, outcomeRefused
+	c.recordRefused("socks5", code, "")
 	c.observe()
 	reply := []byte{passwordVersion, 1}
 	if !password {
@@ -197,14 +196,9 @@ func (c *conn) socksRequest() (netrule.Target, bool) {
 		c.hint = localHint
 	}
 	if err != nil {
-		c.record = c.blank()
-		c.record.Protocol, c.record.RawTarget, c.record.Code, c.record.Outcome = "socks5", string(host), netrule.CodeBadTarget, outcomeRefused
-		var te *netrule.TargetError
-		if errors.As(err, &te) {
-			c.record.Cause = te.Why
-		}
-		if kind != addressName {
-			c.record.RawTarget = ""
+		c.recordRefused("socks5", netrule.CodeBadTarget, whyNoTarget(err))
+		if kind == addressName {
+			c.record.RawTarget = string(host)
 		}
 		c.sendRefusal(&refusal{code: netrule.CodeBadTarget})
 		return target, false
@@ -226,8 +220,7 @@ func (c *conn) take(n int) ([]byte, bool) {
 
 // socksBroken ends a connection that does not speak the protocol to its end.
 func (c *conn) socksBroken(err error) bool {
-	c.record = c.blank()
-	c.record.Protocol, c.record.Code, c.record.Outcome, c.record.Cause = "socks5", netrule.CodeBadRequest, outcomeRefused, err.Error()
+	c.recordRefused("socks5", netrule.CodeBadRequest, err.Error())
 	c.observe()
 	c.linger()
 	return false
@@ -235,8 +228,7 @@ func (c *conn) socksBroken(err error) bool {
 
 // socksSays answers what is well-formed and not served.
 func (c *conn) socksSays(reply byte, why string) bool {
-	c.record = c.blank()
-	c.record.Protocol, c.record.Code, c.record.Outcome, c.record.Cause = "socks5", netrule.CodeBadRequest, outcomeRefused, why
+	c.recordRefused("socks5", netrule.CodeBadRequest, why)
 	c.observe()
 	if _, err := c.nc.Write([]byte{socksVersion, reply, 0, addressIPv4, 0, 0, 0, 0, 0, 0}); err == nil {
 		c.linger()

@@ -30,10 +30,10 @@ type tunnel struct {
 	taken   atomic.Bool
 	answers sync.WaitGroup // the side that reads the target
 
-	once sync.Once
-	mu   sync.Mutex
-	done int  // directions that have ended
-	left bool // the client's connection and slot have gone to another tunnel
+	closed atomic.Bool
+	mu     sync.Mutex
+	done   int  // directions that have ended
+	left   bool // the client's connection and slot have gone to another tunnel
 }
 
 func (t *tunnel) start() {
@@ -87,7 +87,7 @@ func (t *tunnel) copyToClient() {
 }
 
 func (t *tunnel) pump(p *pump, dst, src net.Conn, inward bool) *pump {
-	*p = pump{dst: dst, src: src, fl: t.fl, inward: inward, pools: t.srv.pools, pipes: t.srv.pipes}
+	p.dst, p.src, p.fl, p.inward, p.pools, p.pipes = dst, src, t.fl, inward, t.srv.pools, t.srv.pipes
 	return p
 }
 
@@ -189,6 +189,13 @@ func (t *tunnel) ended(panicked any) {
 		t.close()
 		t.srv.clients.leave(t.slot)
 	}
+	t.landed()
+}
+
+// landed closes the books. It is apart because a record needs a larger stack than closing the connections does.
+//
+//go:noinline
+func (t *tunnel) landed() {
 	t.srv.flights.remove(t.fl)
 	record := t.fl.land(time.Now())
 	for _, o := range t.srv.Observers {
@@ -198,10 +205,11 @@ func (t *tunnel) ended(panicked any) {
 
 // close ends both sides at once, and with that both directions.
 func (t *tunnel) close() {
-	t.once.Do(func() {
-		t.client.Close()
-		t.target.Close()
-	})
+	if t.closed.Swap(true) {
+		return
+	}
+	t.client.Close()
+	t.target.Close()
 }
 
 // relayEnd is why a direction ended.

@@ -153,7 +153,8 @@ func (t *tunnel) admit(q netrule.Query) Admission {
 
 // observeInside records what became of a tunnel once it was looked into, under the id of the tunnel.
 func (t *tunnel) observeInside(code netrule.Code, target netrule.Target, a *Admission, outcome string) {
-	r := t.blank()
+	var r decisionlog.Decision
+	t.begin(&r)
 	r.Time, r.ID, r.Stage, r.Protocol, r.Target = time.Now(), t.fl.id, stageTunnel, t.fl.protocol, target
 	r.Judged, r.Code, r.Outcome, r.Dialed = true, code, outcome, t.fl.dialed
 	if a != nil && a.Judged {
@@ -221,7 +222,8 @@ func (t *tunnel) judgeInner(target netrule.Target, host string, port uint16) (ne
 }
 
 func (t *tunnel) observeInner(target netrule.Target, in InnerRequest) {
-	r := t.blank()
+	var r decisionlog.Decision
+	t.begin(&r)
 	r.Time, r.ID, r.Stage, r.Protocol, r.Target = time.Now(), t.fl.id, stageTunnel, "inspected", target
 	r.Judged, r.Code, r.Outcome, r.Dialed = true, in.Code, outcomeOK, t.fl.dialed
 	r.Decision.Action, r.Decision.Code = netrule.Allow, in.Code

@@ -130,17 +130,31 @@ func refill[T string | []byte](buf []byte, text T) []byte {
 }
 
 // Closed tells the subscribers of the end of a connection.
-func (r *Ring) Closed(c *Close) { r.tell("close", c.appendTo) }
+func (r *Ring) Closed(c *Close) {
+	if r.isHeard() {
+		r.tell("close", c.appendTo)
+	}
+}
 
 // Reloaded tells the subscribers of a reload.
-func (r *Ring) Reloaded(l *Reload) { r.tell("reload", l.appendTo) }
+func (r *Ring) Reloaded(l *Reload) {
+	if r.isHeard() {
+		r.tell("reload", l.appendTo)
+	}
+}
 
+// isHeard reports whether there are subscribers. Most of the time there are none, and telling them takes a larger stack
+// than the goroutines of a tunnel have.
+func (r *Ring) isHeard() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.subs) > 0
+}
+
+//go:noinline
 func (r *Ring) tell(kind string, add func([]byte) []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.subs) == 0 {
-		return
-	}
 	r.scratch = add(r.scratch[:0])
 	r.publish(kind, bytes.TrimSuffix(r.scratch, []byte("\n")))
 }
