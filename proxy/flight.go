@@ -260,18 +260,16 @@ func (fs *flights) expire(g *Gate, book *identity.Book, now time.Time) {
 	}
 }
 
-// land ends the flight for good and gives its record.
-func (f *flight) land(now time.Time) decisionlog.Close {
+// land ends the flight for good and fills its record, which is blank.
+func (f *flight) land(now time.Time, c *decisionlog.Close) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.over = true
-	c := decisionlog.Close{
-		Time: now, ID: f.id, Listener: f.front.name, BytesIn: f.in.Load(), BytesOut: f.out.Load(), Duration: now.Sub(f.start), ClosedBy: f.by, Why: f.why,
-	}
+	c.Time, c.ID, c.Listener, c.Duration = now, f.id, f.front.name, now.Sub(f.start)
+	c.BytesIn, c.BytesOut, c.ClosedBy, c.Why = f.in.Load(), f.out.Load(), f.by, f.why
 	if f.sni != nil {
 		c.SNI = f.sni.Host
 	}
-	return c
 }
 
 // sweepEvery is a fraction of the shortest limit, within bounds.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"dshproxy/netrule"
+	"dshproxy/proxy/decisionlog"
 )
 
 // forward serves a request in absolute-form (RFC 9112 §3.2.2) and reports whether the client connection goes on. Every
@@ -210,7 +211,8 @@ func (x *exchange) attempt() (keep, retry bool) {
 func (x *exchange) landed() {
 	x.srv.flights.remove(x.fl)
 	x.fl.note("target", "eof")
-	record := x.fl.land(time.Now())
+	record := new(decisionlog.Close)
+	x.fl.land(time.Now(), record)
 	record.ID = x.record.ID
 	if code := x.fl.stopped(); x.inside != nil && code != netrule.CodeInternalError {
 		x.inside.tunnel.fl.note("proxy", code.String()) // it ends with its exchange, whoever was stopped first
@@ -219,7 +221,7 @@ func (x *exchange) landed() {
 		return // the tunnel has a record of its own
 	}
 	for _, o := range x.srv.Observers {
-		o.Closed(&record)
+		o.Closed(record)
 	}
 }
 

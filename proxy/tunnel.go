@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"dshproxy/netrule"
+	"dshproxy/proxy/decisionlog"
 )
 
 // tunnel moves bytes between a client and a target until both sides have ended. Unless it has been looked at before, what
@@ -173,33 +174,47 @@ func (t *tunnel) otherEnded() bool {
 // ended is called by each direction, with what it panicked with; the second closes both sides and the books.
 func (t *tunnel) ended(panicked any) {
 	if panicked != nil {
-		t.srv.Log.Error("internal error", "panic", panicked)
-		t.fl.note("proxy", "internal_error")
-		t.taken.Store(false)
-		t.close()
+		t.broken(panicked)
 	}
 	t.mu.Lock()
 	t.done++
 	last := t.done == 2
 	t.mu.Unlock()
-	if !last {
-		return
+	if last {
+		t.leave()
+		t.record()
 	}
+}
+
+// broken ends both directions after a panic in one.
+//
+//go:noinline
+func (t *tunnel) broken(panicked any) {
+	t.srv.Log.Error("internal error", "panic", panicked)
+	t.fl.note("proxy", "internal_error")
+	t.taken.Store(false)
+	t.close()
+}
+
+// leave closes what is still open and gives back what the tunnel held.
+//
+//go:noinline
+func (t *tunnel) leave() {
 	if !t.left {
 		t.close()
 		t.srv.clients.leave(t.slot)
 	}
-	t.landed()
+	t.srv.flights.remove(t.fl)
 }
 
-// landed closes the books. It is apart because a record needs a larger stack than closing the connections does.
+// record closes the books. Like leave it is apart to keep the stack small: this is where a tunnel's is deepest.
 //
 //go:noinline
-func (t *tunnel) landed() {
-	t.srv.flights.remove(t.fl)
-	record := t.fl.land(time.Now())
+func (t *tunnel) record() {
+	record := new(decisionlog.Close)
+	t.fl.land(time.Now(), record)
 	for _, o := range t.srv.Observers {
-		o.Closed(&record)
+		o.Closed(record)
 	}
 }
 

@@ -5,9 +5,11 @@
 package decisionlog
 
 import (
+	"bytes"
 	_ "embed"
 	"net/netip"
 	"strconv"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -221,6 +223,7 @@ func (r *Reload) appendTo(b []byte) []byte {
 	return append(b, "}\n"...)
 }
 
+//go:noinline
 func appendHead(b []byte, msg string, t time.Time) []byte {
 	b = append(b, `{"time":"`...)
 	b = appendTime(b, t)
@@ -228,19 +231,30 @@ func appendHead(b []byte, msg string, t time.Time) []byte {
 	return append(append(b, msg...), '"')
 }
 
-// appendTime writes RFC 3339 with microseconds in UTC, as time.AppendFormat does with a layout; that one takes a larger
+// secondText is a second in RFC 3339.
+type secondText struct {
+	unix int64
+	text []byte
+}
+
+var lastSecond atomic.Pointer[secondText]
+
+// appendTime writes RFC 3339 with microseconds in UTC. Many records share a second, and formatting it takes a larger
 // stack than the goroutines of a tunnel have.
 func appendTime(b []byte, t time.Time) []byte {
-	t = t.UTC()
-	year, month, day := t.Date()
-	hour, minute, second := t.Clock()
-	b = append(appendDigits(b, year, 4), '-')
-	b = append(appendDigits(b, int(month), 2), '-')
-	b = append(appendDigits(b, day, 2), 'T')
-	b = append(appendDigits(b, hour, 2), ':')
-	b = append(appendDigits(b, minute, 2), ':')
-	b = append(appendDigits(b, second, 2), '.')
+	s := lastSecond.Load()
+	if s == nil || s.unix != t.Unix() {
+		s = newSecond(t)
+	}
+	b = append(append(b, s.text...), '.')
 	return append(appendDigits(b, t.Nanosecond()/1000, 6), 'Z')
+}
+
+//go:noinline
+func newSecond(t time.Time) *secondText {
+	s := &secondText{unix: t.Unix(), text: t.UTC().AppendFormat(nil, "2006-01-02T15:04:05")}
+	lastSecond.Store(s)
+	return s
 }
 
 // appendDigits writes a number with leading zeros.
@@ -257,10 +271,14 @@ func appendName(b []byte, name string) []byte {
 	return append(append(append(b, `,"`...), name...), `":`...)
 }
 
+// The writers of fields are not inlined: a line has twenty, whose temporaries together would be a large frame.
+
+//go:noinline
 func appendField(b []byte, name, value string, limit int) []byte {
 	return appendString(appendName(b, name), value, limit)
 }
 
+//go:noinline
 func appendInt(b []byte, name string, n int64) []byte {
 	return strconv.AppendInt(appendName(b, name), n, 10)
 }
@@ -269,8 +287,16 @@ func appendBool(b []byte, name string, v bool) []byte {
 	return strconv.AppendBool(appendName(b, name), v)
 }
 
+// appendMillis writes milliseconds with up to three decimals. A duration that a clock set back made negative is none.
+//
+//go:noinline
 func appendMillis(b []byte, name string, d time.Duration) []byte {
-	return strconv.AppendFloat(appendName(b, name), float64(d.Microseconds())/1000, 'f', -1, 64)
+	micros := max(0, d.Microseconds())
+	b = strconv.AppendInt(appendName(b, name), micros/1000, 10)
+	if rest := int(micros % 1000); rest > 0 {
+		b = bytes.TrimRight(appendDigits(append(b, '.'), rest, 3), "0")
+	}
+	return b
 }
 
 const hexDigits = "0123456789abcdef"

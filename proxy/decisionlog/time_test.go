@@ -1,6 +1,7 @@
 package decisionlog
 
 import (
+	"strconv"
 	"testing"
 	"time"
 )
@@ -15,5 +16,18 @@ func TestAppendTime(t *testing.T) {
 		if got, want := string(appendTime(nil, at)), at.UTC().Format("2006-01-02T15:04:05.000000Z07:00"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
+	}
+}
+
+// TestAppendMillis: milliseconds look as the shortest decimal does.
+func TestAppendMillis(t *testing.T) {
+	for _, d := range []time.Duration{0, 999, time.Microsecond, 10 * time.Microsecond, 999 * time.Microsecond, time.Millisecond, 1500 * time.Microsecond, 1010 * time.Microsecond, time.Second, 90*time.Minute + 7*time.Microsecond, 1<<62 + 1} {
+		want := `,"x":` + strconv.FormatFloat(float64(d.Microseconds())/1000, 'f', -1, 64)
+		if got := string(appendMillis(nil, "x", d)); got != want {
+			t.Errorf("%d: got %s, want %s", d, got, want)
+		}
+	}
+	if got := string(appendMillis(nil, "x", -time.Second)); got != `,"x":0` {
+		t.Errorf("negative: %s", got)
 	}
 }
