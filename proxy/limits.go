@@ -56,7 +56,8 @@ func setDefault[T int | int64 | time.Duration](field *T, value T) {
 // client is what one client holds: an identity, else a user, an address (IPv6 by /64), or a listener.
 type client struct {
 	key            string
-	conns          int // guarded by clients.mu
+	conns          int    // guarded by clients.mu
+	nobody         *party // of those of its connections that have proved nothing; guarded by clients.mu
 	lookups, dials chan struct{}
 }
 
@@ -97,24 +98,27 @@ const (
 	slotServerFull
 )
 
-// enter takes a slot for a connection.
-func (c *clients) enter(key string) (*client, slot) {
+// enter takes a slot for a connection to a listener. Without one the party is that of the connection alone.
+func (c *clients) enter(key string, at *front) (*client, *party, slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.total >= c.limits.Connections {
-		return nil, slotServerFull
+		return nil, &party{front: at, key: key}, slotServerFull
 	}
 	one := c.byKey[key]
 	if one == nil {
 		one = &client{key: key, lookups: make(chan struct{}, c.limits.ClientLookups), dials: make(chan struct{}, c.limits.ClientDials)}
 	}
+	if one.nobody == nil || one.nobody.front != at {
+		one.nobody = &party{front: at, key: one.key}
+	}
 	if one.conns >= c.limits.PerClient {
-		return nil, slotClientFull
+		return nil, one.nobody, slotClientFull
 	}
 	c.byKey[key] = one
 	one.conns++
 	c.total++
-	return one, slotTaken
+	return one, one.nobody, slotTaken
 }
 
 // move counts a connection under another client. False leaves it where it was: the other one is full.

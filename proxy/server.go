@@ -270,9 +270,9 @@ func (s *Server) accept(nc net.Conn, f *front) {
 	}
 	facts := factsOf(nc, f.name)
 	key := clientKey(&facts)
-	c := s.newConn(&party{front: f, key: key}, nc)
+	one, who, got := s.clients.enter(key, f)
+	c := s.newConn(who, nc)
 	c.facts = facts
-	one, got := s.clients.enter(key)
 	if got != slotTaken {
 		code := netrule.CodeServerLimit
 		if got == slotClientFull {

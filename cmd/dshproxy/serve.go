@@ -100,6 +100,7 @@ type service struct {
 }
 
 func (a *app) serve(ctx context.Context, readyFile string) error {
+	defer keepHeapFloor()()
 	limitMemory()
 	s := &a.settings
 	logger, err := s.logger(a.io.err)
