@@ -7,7 +7,7 @@ OLD ?=
 LDFLAGS = -s -w
 export CGO_ENABLED ?= 0
 
-.PHONY: all build demo test unit race lint fmt fuzz bench bench-peers cover clients soak cross image clean
+.PHONY: all build demo test unit race costs lint fmt fuzz bench bench-peers bench-bars cover clients soak cross image clean
 
 all: build
 
@@ -19,13 +19,17 @@ demo: build
 	./docker/demo.sh $(BIN)
 
 # What must pass everywhere: the race detector needs cgo.
-test: race
+test: race costs
 
 unit:
 	$(GO) test ./...
 
 race:
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on ./...
+
+# The guard of what a request allocates, which cannot be counted under the race detector.
+costs:
+	$(GO) test -count=1 -run '^TestCosts$$' ./proxy
 
 # The linters have a module of their own, so that their dependencies stay out of ours.
 lint:
@@ -47,6 +51,10 @@ bench:
 # Side by side with the reference relays and peers; takes some minutes. DSHBENCH is the folder of the load generator.
 bench-peers: build
 	./.ci/bench-peers $(BIN)
+
+# Holds it to its bars: five rounds beside the references and five peers, and more. Takes some 25 minutes, and root.
+bench-bars: build
+	./.ci/bench-bars $(BIN)
 
 cover:
 	$(GO) test -coverprofile=/tmp/dshproxy.cover ./... && $(GO) tool cover -func=/tmp/dshproxy.cover | tail -n 1

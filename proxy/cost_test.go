@@ -58,7 +58,7 @@ func TestCosts(t *testing.T) {
 		most float64
 		run  func()
 	}{
-		"tunnel": {114, func() {
+		"tunnel": {97, func() {
 			c := dial()
 			_, _ = c.Write(connect)
 			_, _ = io.ReadFull(c, buf[:len(established)])
@@ -66,7 +66,7 @@ func TestCosts(t *testing.T) {
 			_, _ = io.ReadFull(c, buf[:1])
 			c.Close()
 		}},
-		"denial": {43, func() {
+		"denial": {42, func() {
 			c := dial()
 			_, _ = c.Write(denied)
 			for {
@@ -76,7 +76,7 @@ func TestCosts(t *testing.T) {
 			}
 			c.Close()
 		}},
-		"kept request": {55, func() {
+		"kept request": {44, func() {
 			_, _ = kept.Write(get)
 			if n, err := kept.Read(buf); err != nil || n == 0 {
 				t.Fatal(err)

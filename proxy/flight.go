@@ -35,8 +35,8 @@ type flight struct {
 	probed    bool // of the sweep alone
 
 	moves   atomic.Int64 // times that something has moved either way
-	swept   int64        // moves at the last sweep; of the sweep alone
-	last    atomic.Int64 // unix nanoseconds of the sweep that first saw the last move
+	looked  atomic.Int64 // of them, those that somebody has looked at
+	last    atomic.Int64 // unix nanoseconds of the look that first saw the last move
 	in, out atomic.Int64 // bytes from and to the client
 	half    atomic.Bool  // one side has ended
 
@@ -54,13 +54,21 @@ type flight struct {
 
 func (f *flight) where() *place[*flight] { return &f.place }
 
-// touch notes that something has moved. The sweep finds out when: a look at the clock for every byte that moves would
-// cost more.
+// touch notes that something has moved. Whoever looks finds out when: looking at the clock at each move would cost more.
 func (f *flight) touch() {
 	f.moves.Add(1)
 	if f.within != nil {
 		f.within.moves.Add(1)
 	}
+}
+
+// idle tells for how long nothing has moved, as far as anybody has looked: the sweep does now and then.
+func (f *flight) idle(now time.Time) time.Duration {
+	if moves := f.moves.Load(); moves != f.looked.Load() {
+		f.looked.Store(moves)
+		f.last.Store(now.UnixNano())
+	}
+	return time.Duration(now.UnixNano() - f.last.Load())
 }
 
 // carried counts bytes: inward ones come from the client. Over its limit the flight is stopped; who knows before how much it
@@ -214,20 +222,16 @@ func setKeepAlive(conns ...net.Conn) {
 // sweep ends what has been idle or has lived too long.
 func (fs *flights) sweep(now time.Time, l *Limits) {
 	for _, f := range fs.snapshot() {
-		if moves := f.moves.Load(); moves != f.swept {
-			f.swept = moves
-			f.last.Store(now.UnixNano())
-		}
-		idle := l.Idle
+		limit := l.Idle
 		if f.half.Load() {
-			idle = min(idle, l.HalfClose)
+			limit = min(limit, l.HalfClose)
 		}
 		if !f.probed && f.keepAlive != nil && now.Sub(f.start) > keepAliveAfter {
 			f.probed = true
 			f.keepAlive()
 		}
 		switch {
-		case idle > 0 && now.UnixNano()-f.last.Load() > int64(idle):
+		case limit > 0 && f.idle(now) > limit:
 			f.stop(netrule.CodeIdle)
 		case l.Lifetime > 0 && now.Sub(f.start) > l.Lifetime:
 			f.stop(netrule.CodeLifetime)
@@ -307,7 +311,7 @@ func (s *Server) Tunnels() []Tunnel {
 		q := f.current()
 		t := Tunnel{
 			ID: f.id, Listener: f.front.name, Client: f.key, Identity: f.who.Name, Workspace: f.workspace, Target: q.Target, Dialed: f.dialed,
-			Started: f.start, Idle: now.Sub(time.Unix(0, f.last.Load())), BytesIn: f.in.Load(), BytesOut: f.out.Load(),
+			Started: f.start, Idle: f.idle(now), BytesIn: f.in.Load(), BytesOut: f.out.Load(),
 		}
 		if name := f.name(); name.Host != q.Target.Host {
 			t.SNI = name.Host

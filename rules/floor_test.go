@@ -73,7 +73,7 @@ func TestFloorFolders(t *testing.T) {
 	floors(t, true, shellCalls("rm -rf ~/.config/dshproxy", "mv ~/.config/dshproxy x", "rm -rf /etc/dshproxy", "echo x > /etc/dshproxy/managed.yml", "rm -rf /etc/claude-code", "rm -rf ~/.pi", "rm -rf .pi", "rm -rf .pi/agent", "mv .pi/extensions x", "rm -rf .claude", "rm -rf .claude/", "cp x .claude/", "rm ~/.local/state/dshproxy/*",
 		"rm .claude/settings*", "rm .claude/*.json", "rm -rf .claude/*", "rm .claude/s*", "tee .claude/setting?.json", "tee .cl?ude/settings.json", "tee .claude/[s]ettings.json", "tee .claude/settings{,.local}.json", "rm -rf .[d]sh", "rm -rf ?dsh", "rm -rf .??h", "rm -rf .*", "rm -rf .d*", "rm -rf .ds?", "rm -rf .c*", "rm -rf .[c]laude",
 		"rm -rf .{dsh,git}", "rm -rf ./{.dsh,x}", "rm .[[:lower:]]sh/rules.yaml", "rm -rf .[!x]sh", "rm .dsh/*", "for f in .dsh/*; do rm $f; done", "d=.dsh; echo x > $d/rules.yaml", "rm -rf $(ls -d .dsh)", "ls .dsh/* | xargs rm", "cd .dsh && echo x > rules.yaml", "cd .claude && echo x > settings.json", "cd ~/.claude; cp x settings.json",
-		"pushd .dsh; echo > rules.yaml", "(cd .dsh && tee rules.yaml < x)", "cd a; cd ../.dsh; rm rules.yaml", "cd sub && rm ../.dsh/rules.yaml", "cd .claude; rm *")...)
+		"pushd .dsh; echo > rules.yaml", "A=1 >.dsh/rules.yaml", "A=1 >.dsh/rules.yaml 'x", ">.dsh/rules.yaml 'x", "A=1 B=2 2>&1 >>.dsh/rules.yaml \"", "(cd .dsh && tee rules.yaml < x)", "cd a; cd ../.dsh; rm rules.yaml", "cd sub && rm ../.dsh/rules.yaml", "cd .claude; rm *")...)
 	for _, dir := range []string{"/ws/.dsh", "/ws/.claude", "/home/u/.config/dshproxy"} {
 		floors(t, true, Call{Tool: "bash", Args: jsonOf("command", "rm *"), Cwd: dir})
 	}

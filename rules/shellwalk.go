@@ -219,6 +219,10 @@ func (v *shellViews) addWords(words []string, like simpleCommand, depth int) {
 		v.addWords(append(strings.Fields(text), words[1:]...), like, depth)
 		v.aliases[name] = text
 	}
+	if len(words) == 0 && len(like.redirects) > 0 {
+		v.add(like) // nothing runs, but files are opened
+		return
+	}
 	v.words = append(v.words, words...)
 	for level := 0; len(words) > 0; level++ {
 		if !v.spend(perWord) {
