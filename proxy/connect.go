@@ -86,7 +86,7 @@ func (c *conn) tunnel(l link, head []byte, q netrule.Query) {
 	t.start()
 }
 
-// newTunnel makes a tunnel of both connections, which it owns from now on.
+// newTunnel makes a tunnel of both connections, which it owns from now on, as it does head.
 func (c *conn) newTunnel(l link, head []byte, q netrule.Query) *tunnel {
 	a := &c.verdict
 	t := &tunnel{party: c.party, srv: c.srv, client: c.nc, target: l.c, slot: c.client}
@@ -96,7 +96,10 @@ func (c *conn) newTunnel(l link, head []byte, q netrule.Query) *tunnel {
 	}
 	t.fl.keepAlive = func() { setKeepAlive(t.client, t.target) }
 	t.toTarget = bytes.Clone(c.in.bytes())
-	t.toClient, t.headLen = append(bytes.Clone(head), l.early...), len(head)
+	t.toClient, t.headLen = head, len(head)
+	if len(l.early) > 0 {
+		t.toClient = append(bytes.Clone(head), l.early...)
+	}
 	c.handed = true
 	return t
 }

@@ -474,7 +474,7 @@ func (x *exchange) switchProtocols() {
 	x.out = append(x.out, "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"...)
 	l := link{c: x.origin.c, early: bytes.Clone(x.origin.in.bytes()), addr: x.origin.addr}
 	x.origin.in.release()
-	x.newTunnel(l, x.out, x.q).start()
+	x.newTunnel(l, bytes.Clone(x.out), x.q).start()
 }
 
 // cut ends a response that broke off: the client must see that it is not whole.
