@@ -103,3 +103,12 @@ func (c *conn) newTunnel(l link, head []byte, q netrule.Query) *tunnel {
 	c.handed = true
 	return t
 }
+
+// hostOf reads the host of a Host field and whether it has a port.
+func hostOf(host []byte) (name []byte, port []byte) {
+	colon := bytes.LastIndexByte(host, ':')
+	if colon < 0 || bytes.IndexByte(host[colon:], ']') >= 0 {
+		return host, nil
+	}
+	return host[:colon], host[colon+1:]
+}

@@ -3,7 +3,6 @@ package proxy
 import (
 	"bytes"
 	"errors"
-	"net"
 	"time"
 
 	"dshproxy/netrule"
@@ -158,21 +157,4 @@ func (t *tunnel) sayGoodbye(tls bool) {
 		}
 	}
 	drain(t.client, t.srv.pools)
-}
-
-// drain half-closes and reads what still comes, within bounds.
-func drain(c net.Conn, pools *bufferPools) {
-	half, ok := c.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil {
-		return
-	}
-	buf := pools.small.Get().(*[]byte)
-	defer pools.small.Put(buf)
-	for total := 0; total < lingerBytes; {
-		n, err := c.Read(*buf)
-		total += n
-		if err != nil {
-			return
-		}
-	}
 }

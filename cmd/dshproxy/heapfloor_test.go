@@ -41,7 +41,6 @@ func TestHeapFloor(t *testing.T) {
 	large := make([]byte, 2*heapFloor)
 	await("with a large heap", func(percent int) bool { return percent == 100 })
 	runtime.KeepAlive(large)
-	large = nil
 	await("with a small heap", func(percent int) bool { return percent > 100 })
 	stop()
 	if p := current(); p != 100 {

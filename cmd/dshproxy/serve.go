@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -347,72 +345,6 @@ func (a *app) openDecisions() (io.Writer, func(), error) {
 	return f, func() { f.Close() }, nil
 }
 
-// loaded tells everybody about the policy in force.
-func (v *service) loaded() {
-	s := v.rules.Current()
-	count := len(s.Chain) + len(s.Managed)
-	v.metrics.PolicyLoaded(s.Hash, count, s.Changed, v.settings.enforce, s.Loaded)
-	v.recordReload(&decisionlog.Reload{Time: time.Now(), OK: true, Rules: count, Policy: s.Hash})
-	for _, w := range s.Warnings {
-		v.log.Warn(w)
-	}
-}
-
-// recordReload writes what came of a load where it is looked for.
-func (v *service) recordReload(r *decisionlog.Reload) {
-	v.lastReload.Store(&admin.LastReload{Time: r.Time, OK: r.OK, Error: r.Error})
-	v.recorder().Reloaded(r)
-}
-
-// announce prints the ready line, what is not enforced, and writes the ready file.
-func (v *service) announce(w io.Writer, metricsListener net.Listener, readyFile string) error {
-	s := v.rules.Current()
-	addresses := map[string]string{"proxy": address(v.listeners[0]), "metrics": "", "admin": v.admin.address()}
-	if err := writeReady(readyFile, addresses, metricsListener); err != nil {
-		return err
-	}
-	line := "listening"
-	for _, l := range v.listeners {
-		line += fmt.Sprintf(" %s=%s", l.Name, address(l))
-	}
-	if metricsListener != nil {
-		line += " metrics=" + address(metricsListener)
-	}
-	if at := v.admin.address(); at != "" {
-		line += " admin=" + at
-	}
-	o := s.Policy.Options()
-	line += fmt.Sprintf(" rules=%d", len(s.Chain)+len(s.Managed))
-	if n := len(s.Baseline); n > 0 {
-		line += fmt.Sprintf(" (+%d builtin)", n)
-	}
-	line += fmt.Sprintf(" mode=%s unlisted=%s", o.Mode, o.Unlisted)
-	fmt.Fprintln(w, line)
-	for _, sentence := range v.notEnforced() {
-		fmt.Fprintln(w, sentence)
-	}
-	return nil
-}
-
-// writeReady writes the addresses by a rename, before anybody is told that the proxy listens.
-func writeReady(path string, addresses map[string]string, metricsListener net.Listener) error {
-	if path == "" {
-		return nil
-	}
-	if metricsListener != nil {
-		addresses["metrics"] = address(metricsListener)
-	}
-	text, err := json.Marshal(addresses)
-	if err != nil {
-		return err
-	}
-	temporary := path + ".tmp"
-	if err := os.WriteFile(temporary, append(text, '\n'), 0o600); err != nil {
-		return fmt.Errorf("ready file: %w", err)
-	}
-	return os.Rename(temporary, path)
-}
-
 // reportingSink tells the operator when the decision log cannot be written, and when it can again.
 type reportingSink struct {
 	sink    io.Writer
@@ -430,36 +362,6 @@ func (s *reportingSink) Write(p []byte) (int, error) {
 	}
 	s.failing = err != nil
 	return n, err
-}
-
-// notEnforced has a sentence for each thing that a user might think is enforced and is not.
-func (v *service) notEnforced() []string {
-	s, o := v.rules.Current(), v.rules.Current().Policy.Options()
-	var out []string
-	if len(s.Files) == 0 && len(s.Warnings) == 0 {
-		out = append(out, fmt.Sprintf("no rule file: %s does not exist, so %s mode alone decides", filepath.Join(v.workspace, v.settings.rulesFile), o.Mode))
-	}
-	if o.DryRun {
-		out = append(out, "dry run: what rules and mode refuse is recorded and passes")
-	}
-	if o.Mode == netrule.AllowAll {
-		out = append(out, "allow-all mode: only deny rules and the address guard refuse")
-	}
-	if v.settings.workspaceRules == "narrow" {
-		out = append(out, "a program of the same user can connect without the proxy")
-	} else {
-		out = append(out, "rules are advisory: a program of the same user can edit them, and can connect without the proxy")
-	}
-	switch v.settings.sni {
-	case "observe":
-		out = append(out, "names in TLS hellos are recorded and not enforced")
-	case "off":
-		out = append(out, "names in TLS hellos are not looked at: a tunnel may be for another host at the same address")
-	}
-	if c := v.server.Gate.Chaining; c != nil && !c.Local {
-		out = append(out, "names that go through an upstream proxy are resolved there: rules and guard see no address of them")
-	}
-	return append(out, v.settings.warnings(time.Now())...)
 }
 
 // run serves until a signal, the end of ctx or a failed listener, and drains.
@@ -495,53 +397,6 @@ func (v *service) run(ctx context.Context) error {
 		}
 		return v.drain(signals, delay)
 	}
-}
-
-// reload reads rules, identities and what else may change now.
-func (v *service) reload() (changed bool, err error) {
-	changed, err = v.rules.Reload()
-	v.reloaded(changed, err)
-	other, otherErr := v.workspaces.Reload()
-	v.workspaceReloaded(other, otherErr)
-	book, bookErr := v.reloadBook()
-	v.server.PolicyChanged() // whatever has changed, or has expired: what is in flight is judged by it
-	return changed || other || book, errors.Join(err, otherErr, bookErr)
-}
-
-// workspaceReloaded tells what came of a reload of the workspaces of identities.
-func (v *service) workspaceReloaded(changed bool, err error) {
-	if err != nil {
-		v.log.Error("reload of a workspace failed; its old rules stay", "err", err)
-	}
-	if changed {
-		v.log.Info("the rules of a workspace were reloaded")
-		v.server.PolicyChanged()
-	}
-}
-
-// reloaded tells everybody what came of a reload. A file may have failed while others were taken.
-func (v *service) reloaded(changed bool, err error) {
-	if changed {
-		v.loaded()
-		v.server.PolicyChanged()
-		s := v.rules.Current()
-		v.log.Info("rules reloaded", "rules", len(s.Chain)+len(s.Managed), "policy", s.Hash)
-	}
-	if err != nil {
-		v.stale.Store(true)
-		v.metrics.ReloadFailed()
-		v.log.Error("reload failed; the old rules of that file stay", "err", err)
-		s := v.rules.Current()
-		v.recordReload(&decisionlog.Reload{Time: time.Now(), Rules: len(s.Chain) + len(s.Managed), Policy: s.Hash, Error: err.Error()})
-		return
-	}
-	if !changed {
-		v.metrics.ReloadUnchanged()
-		if v.stale.Load() {
-			v.log.Info("the rule files are whole again, and as they were")
-		}
-	}
-	v.stale.Store(false)
 }
 
 // drain ends the service: not ready at once, listeners after the delay, tunnels by the timeout. A second signal ends it
