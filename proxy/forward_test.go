@@ -507,6 +507,25 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestRetryAfterSending: the same where the connection dies of the next request, which nobody can see before it is sent.
+func TestRetryAfterSending(t *testing.T) {
+	answered := scripted(okReply("once"), func(c *net.TCPConn) {
+		var b [1]byte
+		_, _ = c.Read(b[:])
+	})
+	w, o, base := forwardWorld(t, answered)
+	c := w.dial()
+	for range 3 {
+		c.send("GET " + base + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
+		if got := bodyOf(c.response("GET")); got != "once" {
+			t.Errorf("got %q", got)
+		}
+	}
+	if o.accepted() != 3 {
+		t.Errorf("%d connections", o.accepted())
+	}
+}
+
 // TestPoolBelongsToOneClient: two clients never share an origin connection (FRM-57), and a new policy starts anew (CFG-26).
 func TestPoolBelongsToOneClient(t *testing.T) {
 	w := newWorld(t, allowNames)

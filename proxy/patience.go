@@ -18,6 +18,7 @@ type patience struct {
 	deadline time.Time
 
 	mu    sync.Mutex
+	runs  bool          // between begin and end
 	turn  int           // of begin: the timer of an earlier one means nothing any more
 	timer *time.Timer   // runs once somebody waits
 	done  chan struct{} // made for the first who asks
@@ -36,15 +37,26 @@ func (p *patience) begin(c *conn) {
 	p.end()
 	p.mu.Lock()
 	p.conn, p.deadline, p.err = c, time.Now().Add(c.srv.Limits.Answer), nil
+	p.runs = true
 	p.turn++
 	p.mu.Unlock()
+}
+
+// goOn begins the time anew unless it runs: a lookup and the dial behind it share it, a second dial has one of its own.
+func (p *patience) goOn(c *conn) {
+	p.mu.Lock()
+	runs := p.runs
+	p.mu.Unlock()
+	if !runs {
+		p.begin(c)
+	}
 }
 
 // end takes everything back. The client's connection is the owner's alone again.
 func (p *patience) end() {
 	p.mu.Lock()
 	leave := p.leaveBase
-	p.leaveBase = nil
+	p.leaveBase, p.runs = nil, false
 	p.finish(context.Canceled)
 	p.mu.Unlock()
 	if leave != nil {

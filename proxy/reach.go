@@ -25,9 +25,7 @@ type link struct {
 // dial connects to the admitted destination. On failure the answer has been written.
 func (c *conn) dial(q netrule.Query) (link, bool) {
 	a := &c.verdict
-	if c.inside != nil {
-		c.patience.begin(c)
-	}
+	c.patience.goOn(c)
 	start := time.Now()
 	l, code, err := c.dialWithin(&c.patience, a, q.Target.Scheme == netrule.SchemeHTTP)
 	c.patience.end()
