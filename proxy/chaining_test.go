@@ -210,14 +210,8 @@ func TestChainingRefuses(t *testing.T) {
 // (UPS-02, CON-03).
 func TestParentFails(t *testing.T) {
 	e := echo(t)
-	dead, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	deadAddr := dead.Addr().String()
-	dead.Close()
 	for name, addr := range map[string]string{
-		"dead":     deadAddr,
+		"dead":     fmt.Sprintf("127.0.0.1:%d", closedPort(t)),
 		"407":      newOrigin(t, scripted("HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=x\r\nContent-Length: 0\r\n\r\n", nil)).addr,
 		"403":      newOrigin(t, scripted("HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", nil)).addr,
 		"silent":   newOrigin(t, func(_ *net.TCPConn, r *bufio.Reader) { io.Copy(io.Discard, r) }).addr,

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -299,6 +300,24 @@ func (o *origin) accepted() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.count
+}
+
+// closedPort gives a port of 127.0.0.1 that nobody listens on, and that nobody else gets during the test.
+func closedPort(t testing.TB) int {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return at.(*syscall.SockaddrInet4).Port
 }
 
 // httpOrigin answers every request of every connection with what reply gives.

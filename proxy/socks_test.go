@@ -40,12 +40,6 @@ func (c *testConn) reply() byte {
 
 // TestSOCKSReplies: every outcome has its reply, and the record says what the reply cannot.
 func TestSOCKSReplies(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closedPort := closed.Addr().(*net.TCPAddr).Port
-	closed.Close()
 	o := echo(t)
 	for _, tt := range []struct {
 		name, request string
@@ -60,7 +54,7 @@ func TestSOCKSReplies(t *testing.T) {
 		{"mapped", socksAddr("::ffff:127.0.0.1", 443), 2, netrule.CodeNotAllowed},
 		{"no such name", socksName("missing.allowed.test", 443), 4, netrule.CodeDNSError},
 		{"DNS timeout", socksName("slow.allowed.test", 443), 6, netrule.CodeDNSTimeout},
-		{"refused", socksName("allowed.test", closedPort), 5, netrule.CodeConnectionRefused},
+		{"refused", socksName("allowed.test", closedPort(t)), 5, netrule.CodeConnectionRefused},
 		{"port 0", socksName("allowed.test", 0), 1, netrule.CodeBadTarget},
 		{"a URL", socksName("http://allowed.test", 80), 1, netrule.CodeBadTarget},
 		{"a NUL", socksName("allowed.test\x00.evil.test", 80), 1, netrule.CodeBadTarget},
