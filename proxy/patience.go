@@ -132,7 +132,11 @@ func (p *patience) clientGone() {
 func (p *patience) clientEnded() {}
 
 // Deadline is when the time is over.
-func (p *patience) Deadline() (time.Time, bool) { return p.deadline, true }
+func (p *patience) Deadline() (time.Time, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.deadline, true
+}
 
 // ended is the Done of a time that is over.
 var ended = func() chan struct{} {
