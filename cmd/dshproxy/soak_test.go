@@ -24,14 +24,15 @@ type load struct {
 	clients, reloads int
 	tunnels          int           // that stay idle meanwhile
 	idle             time.Duration // after which the proxy ends what is silent
+	rounds           int           // of all that
 }
 
 // soakLoad is small enough for every run of the tests; SOAK=1, as "make soak" sets it, asks for the larger one.
 func soakLoad() load {
 	if os.Getenv("SOAK") == "1" {
-		return load{clients: 1000, reloads: 300, tunnels: 5000, idle: 30 * time.Second}
+		return load{clients: 1000, reloads: 300, tunnels: 5000, idle: 15 * time.Second, rounds: 4}
 	}
-	return load{clients: 300, reloads: 50, idle: 3 * time.Second}
+	return load{clients: 300, reloads: 50, idle: 3 * time.Second, rounds: 1}
 }
 
 // slack is what may come and go by itself: scrapes, the runtime's own.
@@ -99,6 +100,22 @@ func TestStoppedClients(t *testing.T) {
 	s := newSoak(t)
 	s.testGoodClients(t)
 	s.waitIdle(t)
+	var memory []float64
+	for range s.rounds {
+		memory = append(memory, s.round(t))
+	}
+	// The first round makes the heap as large as it needs; a kibibyte that each connection leaves behind would show itself.
+	connections := float64(s.rounds-1) * float64(s.clients+s.tunnels)
+	if grown := memory[len(memory)-1] - memory[0]; grown > connections*1024 {
+		t.Errorf("the memory in use has grown by %.0f bytes in %d rounds: %.0f", grown, s.rounds-1, memory)
+	}
+	t.Logf("memory in use after each round: %.0f", memory)
+	s.testGoodClients(t)
+}
+
+// round has the clients stop once, and gives the memory that is in use when all are gone, in bytes.
+func (s *soak) round(t *testing.T) float64 {
+	t.Helper()
 	before := s.scrape(t)
 	check(t, s.each(s.tunnels, func(_ int, c net.Conn) error { return openTunnel(c, s.authority("http")) }))
 	if n := s.scrape(t)["dshproxy_connections_active"]; n < float64(s.tunnels) {
@@ -111,7 +128,8 @@ func TestStoppedClients(t *testing.T) {
 	after := s.waitFor(t, before)
 	t.Logf("before: %v\nafter:  %v", held(before), held(after))
 	s.checkReached(t, before, after)
-	s.testGoodClients(t)
+	s.closeAll()
+	return after["go_memstats_heap_inuse_bytes"] + after["go_memstats_stack_inuse_bytes"]
 }
 
 func newSoak(t *testing.T) *soak {
@@ -178,6 +196,7 @@ func (s *soak) closeAll() {
 	for _, c := range s.conns {
 		c.Close()
 	}
+	s.conns = nil
 }
 
 // each opens connections side by side, a hundred at a time.
@@ -217,13 +236,14 @@ func (s *soak) stopAll() error {
 // reloadOften changes the rules and waits for each change to be in force.
 func (s *soak) reloadOften(t *testing.T) {
 	t.Helper()
+	before := s.countReloads(t)
 	for n := range s.reloads {
 		next := s.rules + ".next"
-		check(t, os.WriteFile(next, []byte(s.rulesOf(n+1)), 0o644))
+		check(t, os.WriteFile(next, []byte(s.rulesOf(before+n)), 0o644))
 		check(t, os.Rename(next, s.rules))
 		s.reload(t)
-		if !eventually(t, 10*time.Second, func() bool { return s.countReloads(t) == n+2 }) { // the first is that of the start
-			t.Fatalf("%d reloads are recorded, want %d", s.countReloads(t), n+2)
+		if !eventually(t, 10*time.Second, func() bool { return s.countReloads(t) == before+n+1 }) {
+			t.Fatalf("%d reloads are recorded, want %d", s.countReloads(t), before+n+1)
 		}
 	}
 }
