@@ -494,35 +494,26 @@ func TestStreaming(t *testing.T) {
 
 // TestRetry: a kept connection that has died is replaced once, for a request without body.
 func TestRetry(t *testing.T) {
-	w, o, base := forwardWorld(t, scripted(okReply("once"), nil)) // one answer a connection, without saying so
-	c := w.dial()
-	for range 3 {
-		c.send("GET " + base + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
-		if got := bodyOf(c.response("GET")); got != "once" {
-			t.Errorf("got %q", got)
-		}
-	}
-	if o.accepted() != 3 {
-		t.Errorf("%d connections", o.accepted())
-	}
-}
-
-// TestRetryAfterSending: the same where the connection dies of the next request, which nobody can see before it is sent.
-func TestRetryAfterSending(t *testing.T) {
-	answered := scripted(okReply("once"), func(c *net.TCPConn) {
-		var b [1]byte
-		_, _ = c.Read(b[:])
-	})
-	w, o, base := forwardWorld(t, answered)
-	c := w.dial()
-	for range 3 {
-		c.send("GET " + base + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
-		if got := bodyOf(c.response("GET")); got != "once" {
-			t.Errorf("got %q", got)
-		}
-	}
-	if o.accepted() != 3 {
-		t.Errorf("%d connections", o.accepted())
+	for name, then := range map[string]func(*net.TCPConn){
+		"after the answer, without saying so": nil,
+		"of the next request, which nobody can see before it is sent": func(c *net.TCPConn) {
+			var b [1]byte
+			_, _ = c.Read(b[:])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, o, base := forwardWorld(t, scripted(okReply("once"), then)) // one answer a connection
+			c := w.dial()
+			for range 3 {
+				c.send("GET " + base + "/ HTTP/1.1\r\nHost: x\r\n\r\n")
+				if got := bodyOf(c.response("GET")); got != "once" {
+					t.Errorf("got %q", got)
+				}
+			}
+			if o.accepted() != 3 {
+				t.Errorf("%d connections", o.accepted())
+			}
+		})
 	}
 }
 

@@ -21,6 +21,21 @@ func badHead(why string) *headError { return &headError{400, netrule.CodeBadRequ
 // field is one header field, as it stands in the message. Name and value are slices of the buffer that was scanned.
 type field struct{ name, value []byte }
 
+// fieldLines are the fields of a head, and the values of Connection among them.
+type fieldLines struct {
+	fields     []field
+	connection [][]byte
+}
+
+// none gives the same room without lines.
+func (l *fieldLines) none() fieldLines { return fieldLines{l.fields[:0], l.connection[:0]} }
+
+// forget leaves nothing in the room.
+func (l *fieldLines) forget() {
+	clear(l.fields[:cap(l.fields)])
+	clear(l.connection[:cap(l.connection)])
+}
+
 // framing says how a message body is delimited (RFC 9112 §6.3).
 type framing uint8
 
@@ -35,21 +50,20 @@ const (
 type requestHead struct {
 	method, target []byte
 	minor          int // of HTTP/1.x; anything above 1 is treated as 1
-	fields         []field
-	framing        framing
-	length         int64
-	host           []byte
-	hasHost        bool
-	connection     [][]byte // values of Connection
-	expect         bool     // 100-continue
-	close          bool     // the client wants the connection closed
-	upgrade        []byte   // value of Upgrade, if Connection names it
-	wantsJSON      bool
-	isHead         bool // the method is HEAD
-	viaEntries     int
-	ownVia         bool // our own pseudonym is in Via
-	proxyAuth      []byte
-	hasProxyAuth   bool
+	fieldLines
+	framing      framing
+	length       int64
+	host         []byte
+	hasHost      bool
+	expect       bool   // 100-continue
+	close        bool   // the client wants the connection closed
+	upgrade      []byte // value of Upgrade, if Connection names it
+	wantsJSON    bool
+	isHead       bool // the method is HEAD
+	viaEntries   int
+	ownVia       bool // our own pseudonym is in Via
+	proxyAuth    []byte
+	hasProxyAuth bool
 }
 
 const (
@@ -87,7 +101,7 @@ func (s *headScanner) scan(buf []byte) (int, error) {
 
 // parseRequest reads a whole head, without its final empty line. maxFields caps the fields.
 func (h *requestHead) parse(buf []byte, maxFields int, pseudonym string) error {
-	h.reset()
+	*h = requestHead{fieldLines: h.none()}
 	line, rest, _ := bytes.Cut(buf, []byte(crlf))
 	if err := h.requestLine(line); err != nil {
 		return err

@@ -7,14 +7,13 @@ import (
 
 // responseHead is a scanned response head of an origin. Its slices are valid until the buffer is read into again.
 type responseHead struct {
-	status     int
-	minor      int
-	fields     []field
-	framing    framing
-	length     int64
-	connection [][]byte
-	close      bool
-	upgrade    []byte
+	status int
+	minor  int
+	fieldLines
+	framing framing
+	length  int64
+	close   bool
+	upgrade []byte
 }
 
 var errBadResponse = errors.New("a malformed response head")
@@ -42,8 +41,7 @@ func scanResponse(buf []byte, from int) (end int, ok bool) {
 // parse reads a response head leniently where leniency has one meaning (bare LF, missing phrase, folded lines), and
 // refuses the rest. toHead says that the request was HEAD, whose response has no body.
 func (h *responseHead) parse(buf []byte, maxFields int, toHead bool) error {
-	h.reset()
-	h.length = -1
+	*h = responseHead{fieldLines: h.none(), length: -1}
 	line, rest := cutLine(buf)
 	if err := h.statusLine(line); err != nil {
 		return err

@@ -38,33 +38,6 @@ func (c *conn) giveBack() {
 	}
 	s.head.forget()
 	s.resp.forget()
+	s.head, s.resp = requestHead{fieldLines: s.head.none()}, responseHead{fieldLines: s.resp.none()}
 	c.srv.pools.scratch.Put(s)
-}
-
-// forget keeps nothing of a head but its room.
-func (h *requestHead) forget() {
-	clear(h.fields[:cap(h.fields)])
-	clear(h.connection[:cap(h.connection)])
-	h.reset()
-}
-
-// reset begins a head anew.
-func (h *requestHead) reset() {
-	fields, connection := h.fields[:0], h.connection[:0]
-	*h = requestHead{}
-	h.fields, h.connection = fields, connection
-}
-
-// forget keeps nothing of a head but its room.
-func (h *responseHead) forget() {
-	clear(h.fields[:cap(h.fields)])
-	clear(h.connection[:cap(h.connection)])
-	h.reset()
-}
-
-// reset begins a head anew.
-func (h *responseHead) reset() {
-	fields, connection := h.fields[:0], h.connection[:0]
-	*h = responseHead{}
-	h.fields, h.connection = fields, connection
 }
