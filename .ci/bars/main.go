@@ -181,7 +181,7 @@ func hold(count, proxy string, targets []string) error {
 		return err
 	}
 	for i := range n {
-		c, err := net.Dial("tcp", proxy)
+		c, err := new(net.Dialer).Dial("tcp", proxy)
 		if err != nil {
 			return err
 		}
