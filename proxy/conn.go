@@ -30,7 +30,7 @@ type conn struct {
 	handed  bool        // the tunnel owns the connection now
 
 	place       place[*conn]
-	patience    patience
+	patience    *patience // of the request that waits; nil for none
 	speaksSOCKS bool
 	hint        string // for the record
 }
@@ -77,6 +77,7 @@ func growStack() (sum byte) {
 // finish gives everything back, on every path out of serve.
 func (c *conn) finish() {
 	p := recover()
+	c.endWait() // a panic may have left it running
 	if p != nil {
 		c.srv.Log.Error("internal error", "panic", p)
 		if !c.handed {
@@ -88,8 +89,10 @@ func (c *conn) finish() {
 		c.nc.Close()
 		c.srv.clients.leave(c.client)
 	}
-	if p == nil { // else somebody may still hold some of it
+	if p == nil {
 		c.giveBack()
+	} else { // somebody may still hold some of it
+		c.in.abandon()
 	}
 	c.srv.conns.remove(c)
 }
@@ -198,12 +201,11 @@ func (c *conn) admit(protocol string, q netrule.Query) bool {
 		fl := c.inside.tunnel.fl
 		c.verdict = c.srv.Gate.AdmitAt(q, fl.workspace, fl.dest, fl.dialed)
 	} else {
-		c.patience.begin(c)
-		c.verdict = c.srv.Gate.Admit(&c.patience, q, c.who.Workspace, c.client)
+		c.verdict = c.srv.Gate.Admit(c.beginWait(), q, c.who.Workspace, c.client)
 	}
 	c.describe(protocol, q.Target, &c.verdict)
 	if !c.verdict.OK {
-		c.patience.end()
+		c.endWait()
 		c.refuseAdmission(q.Target, &c.verdict)
 	}
 	return c.verdict.OK

@@ -59,7 +59,7 @@ func (x *exchange) connectOrigin(fresh bool) bool {
 		}
 		x.origin = x.newOrigin(l, a.Dest, a.Policy)
 	}
-	x.patience.end()
+	x.endWait()
 	x.record.Dialed = x.origin.addr
 	return true
 }

@@ -65,8 +65,8 @@ func (f *flight) touch() {
 // idle tells for how long nothing has moved, as far as anybody has looked: the sweep does now and then.
 func (f *flight) idle(now time.Time) time.Duration {
 	if moves := f.moves.Load(); moves != f.looked.Load() {
+		f.last.Store(now.UnixNano()) // first, for another may look at the same time
 		f.looked.Store(moves)
-		f.last.Store(now.UnixNano())
 	}
 	return time.Duration(now.UnixNano() - f.last.Load())
 }

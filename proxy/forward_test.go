@@ -517,6 +517,38 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestUpgradeWithBody: a request with a body changes no protocol, and its head is not looked at while the body takes its
+// place (for -race).
+func TestUpgradeWithBody(t *testing.T) {
+	answer := scripted("HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n", nil)
+	w, _, base := forwardWorld(t, func(c *net.TCPConn, r *bufio.Reader) {
+		for line := ""; line != "\r\n"; {
+			var err error
+			if line, err = r.ReadString('\n'); err != nil {
+				return
+			}
+		}
+		answer(c, bufio.NewReader(strings.NewReader("GET / HTTP/1.1\r\nHost: x\r\n\r\n")))
+	})
+	for range 10 {
+		c := w.dial().send("POST " + base + "/ HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\nTransfer-Encoding: chunked\r\n\r\n")
+		sent := make(chan struct{})
+		go func() {
+			defer close(sent)
+			for range 500 {
+				if _, err := io.WriteString(c, "100\r\n"+strings.Repeat("y", 256)+"\r\n"); err != nil {
+					return
+				}
+			}
+		}()
+		if r := c.response("POST"); r.StatusCode != http.StatusBadGateway {
+			t.Errorf("got %s", r.Status)
+		}
+		c.Close()
+		<-sent
+	}
+}
+
 // TestPoolBelongsToOneClient: two clients never share an origin connection (FRM-57), and a new policy starts anew (CFG-26).
 func TestPoolBelongsToOneClient(t *testing.T) {
 	w := newWorld(t, allowNames)

@@ -58,7 +58,8 @@ func (x *exchange) appendRequest(b []byte) []byte {
 // upgrades reports whether an upgrade is passed on. Only WebSocket is: h2c and the like would carry requests past the
 // gate unseen.
 func (x *exchange) upgrades() bool {
-	return x.head.upgrade != nil && is(x.head.upgrade, "websocket") && x.head.framing == noBody && x.head.minor > 0
+	// The bytes of a head are looked at last: while there is a body they give way to it.
+	return x.head.framing == noBody && x.head.minor > 0 && x.head.upgrade != nil && is(x.head.upgrade, "websocket")
 }
 
 // appendStatus starts a response to the client. The phrase is the stock one: the origin's is not ours to repeat.

@@ -10,20 +10,19 @@ import (
 // watchDialAfter is how long a lookup or a dial may take before somebody looks whether its client is still there.
 const watchDialAfter = 200 * time.Millisecond
 
-// patience is the time that lookup and dial may take together, as a context. It costs one timer until somebody has
-// really waited: only then the client is watched, in case it leaves. It calls functions at its end itself, as package
-// context asks of a context that needs no goroutine for those that are made of it.
+// patience is the time that the lookup and the dial of one request may take together, as a context. It costs one timer
+// until somebody has really waited: only then the client is watched, in case it leaves. It calls functions at its end
+// itself, as package context asks of a context that needs no goroutine for those that are made of it; they may come late,
+// so no other request gets the same one.
 type patience struct {
 	conn     *conn
 	deadline time.Time
 
 	mu    sync.Mutex
-	runs  bool          // between begin and end
-	turn  int           // of begin: the timer of an earlier one means nothing any more
 	timer *time.Timer   // runs once somebody waits
 	done  chan struct{} // made for the first who asks
 	calls []*atEnd
-	err   error
+	err   error // once it is over
 
 	watch     watch // of the client
 	leaveBase func() bool
@@ -32,31 +31,34 @@ type patience struct {
 // atEnd is a function that is called when the time is over.
 type atEnd struct{ f func() }
 
-// begin starts the time anew.
-func (p *patience) begin(c *conn) {
-	p.end()
-	p.mu.Lock()
-	p.conn, p.deadline, p.err = c, time.Now().Add(c.srv.Limits.Answer), nil
-	p.runs = true
-	p.turn++
-	p.mu.Unlock()
+// beginWait starts the time of a request.
+func (c *conn) beginWait() *patience {
+	c.endWait()
+	c.patience = &patience{conn: c, deadline: time.Now().Add(c.srv.Limits.Answer)}
+	return c.patience
 }
 
-// goOn begins the time anew unless it runs: a lookup and the dial behind it share it, a second dial has one of its own.
-func (p *patience) goOn(c *conn) {
-	p.mu.Lock()
-	runs := p.runs
-	p.mu.Unlock()
-	if !runs {
-		p.begin(c)
+// goOnWaiting gives the time that runs, or starts one: a lookup and the dial behind it share it, a second dial has one of
+// its own.
+func (c *conn) goOnWaiting() *patience {
+	if c.patience == nil {
+		return c.beginWait()
+	}
+	return c.patience
+}
+
+// endWait ends the time, if one runs. The client's connection is the owner's alone again.
+func (c *conn) endWait() {
+	if c.patience != nil {
+		c.patience.end()
+		c.patience = nil
 	}
 }
 
-// end takes everything back. The client's connection is the owner's alone again.
 func (p *patience) end() {
 	p.mu.Lock()
 	leave := p.leaveBase
-	p.leaveBase, p.runs = nil, false
+	p.leaveBase = nil
 	p.finish(context.Canceled)
 	p.mu.Unlock()
 	if leave != nil {
@@ -65,18 +67,17 @@ func (p *patience) end() {
 	}
 }
 
-// finish ends the time once. The caller holds mu.
+// finish ends the time, for the first reason that there is. The caller holds mu.
 func (p *patience) finish(err error) {
-	if p.err == nil {
-		p.err = err
+	if p.err != nil {
+		return
 	}
+	p.err = err
 	if p.timer != nil {
 		p.timer.Stop()
-		p.timer = nil
 	}
 	if p.done != nil {
 		close(p.done)
-		p.done = nil
 	}
 	for _, c := range p.calls {
 		go c.f()
@@ -84,61 +85,48 @@ func (p *patience) finish(err error) {
 	p.calls = nil
 }
 
+// stop ends the time from another goroutine.
+func (p *patience) stop(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.finish(err)
+}
+
 // arm starts the timer, for somebody waits. The caller holds mu.
 func (p *patience) arm() {
-	if p.timer != nil {
-		return
+	if p.timer == nil {
+		p.timer = time.AfterFunc(min(watchDialAfter, p.conn.srv.Limits.Answer), p.tick)
 	}
-	turn := p.turn
-	p.timer = time.AfterFunc(min(watchDialAfter, p.conn.srv.Limits.Answer), func() { p.tick(turn) })
 }
 
 // tick begins the watch, and ends the time when it is over.
-func (p *patience) tick(turn int) {
+func (p *patience) tick() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.turn != turn || p.timer == nil {
-		return
-	}
 	left := time.Until(p.deadline)
-	if left <= 0 {
+	switch {
+	case p.err != nil:
+	case left <= 0:
 		p.finish(context.DeadlineExceeded)
-		return
-	}
-	p.timer.Reset(left)
-	if p.leaveBase == nil {
-		p.leaveBase = context.AfterFunc(p.conn.srv.base, func() { p.giveUp(turn) })
-		p.watch.start(p.conn, 0, p)
-	}
-}
-
-// giveUp ends the time early, for the server closes by force.
-func (p *patience) giveUp(turn int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.turn == turn {
-		p.finish(context.Canceled)
+	default:
+		p.timer.Reset(left)
+		if p.leaveBase == nil {
+			p.leaveBase = context.AfterFunc(p.conn.srv.base, func() { p.stop(context.Canceled) })
+			p.watch.start(p.conn, 0, p)
+		}
 	}
 }
 
-// clientGone ends the time early. The watch ends with the time, so it is that of now.
-func (p *patience) clientGone() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.finish(context.Canceled)
-}
+// clientGone ends the time early.
+func (p *patience) clientGone() { p.stop(context.Canceled) }
 
 // clientEnded changes nothing: some clients still wait.
 func (p *patience) clientEnded() {}
 
 // Deadline is when the time is over.
-func (p *patience) Deadline() (time.Time, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.deadline, true
-}
+func (p *patience) Deadline() (time.Time, bool) { return p.deadline, true }
 
-// ended is the Done of a time that is over.
+// ended is the Done of a time that was over before anybody asked.
 var ended = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
@@ -149,13 +137,14 @@ var ended = func() chan struct{} {
 func (p *patience) Done() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.err != nil {
-		return ended
-	}
-	if p.done == nil {
+	switch {
+	case p.done != nil:
+	case p.err != nil:
+		p.done = ended
+	default:
 		p.done = make(chan struct{})
+		p.arm()
 	}
-	p.arm()
 	return p.done
 }
 
@@ -183,7 +172,7 @@ func (p *patience) AfterFunc(f func()) (stop func() bool) {
 	}
 }
 
-// Err says whether and how the time has ended.
+// Err says whether and how the wait has ended.
 func (p *patience) Err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

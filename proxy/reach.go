@@ -25,10 +25,9 @@ type link struct {
 // dial connects to the admitted destination. On failure the answer has been written.
 func (c *conn) dial(q netrule.Query) (link, bool) {
 	a := &c.verdict
-	c.patience.goOn(c)
 	start := time.Now()
-	l, code, err := c.dialWithin(&c.patience, a, q.Target.Scheme == netrule.SchemeHTTP)
-	c.patience.end()
+	l, code, err := c.dialWithin(c.goOnWaiting(), a, q.Target.Scheme == netrule.SchemeHTTP)
+	c.endWait()
 	c.record.DialTried, c.record.Dial = true, time.Since(start)
 	if err == nil && c.overtaken(q, l.addr) {
 		l.c.Close()

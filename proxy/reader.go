@@ -120,12 +120,17 @@ func (r *reader) shrink() {
 
 // release ends the reader and gives its buffer back.
 func (r *reader) release() {
-	if r.pooled == nil {
-		return
+	r.abandon()
+	if r.pooled != nil {
+		r.pools.small.Put(r.pooled)
+		r.pooled, r.buf, r.start, r.end = nil, nil, 0, 0
 	}
+}
+
+// abandon ends the reader and leaves its buffer to whoever may still use it.
+func (r *reader) abandon() {
 	if r.budget != nil {
 		r.budget.held.Add(int64(-r.grown))
+		r.grown = 0
 	}
-	r.pools.small.Put(r.pooled)
-	r.pooled, r.buf, r.start, r.end, r.grown = nil, nil, 0, 0, 0
 }

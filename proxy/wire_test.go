@@ -744,6 +744,20 @@ func TestSweepClock(t *testing.T) {
 	})
 }
 
+// TestIdleTwoLook: the sweep and a listing may look at the same moment; what has just moved is idle for neither.
+func TestIdleTwoLook(t *testing.T) {
+	for range 20_000 {
+		f, now := &flight{}, time.Now()
+		f.last.Store(now.Add(-time.Hour).UnixNano())
+		f.touch()
+		other := make(chan time.Duration, 1)
+		go func() { other <- f.idle(now) }()
+		if mine, its := f.idle(now), <-other; mine != 0 || its != 0 {
+			t.Fatalf("idle for %v and %v", mine, its)
+		}
+	}
+}
+
 // TestNothingPrivateIsRecorded: records have host and port, never a path, a query, a header or a body (LOG-09).
 func TestNothingPrivateIsRecorded(t *testing.T) {
 	w := newWorld(t, allowNames)

@@ -45,13 +45,16 @@ func (c *conn) serveWithin() {
 // become a tunnel of another kind.
 func (c *conn) leave(t *tunnel) {
 	p := recover()
+	c.endWait() // a panic may have left it running
 	if p != nil {
 		c.srv.Log.Error("internal error", "panic", p)
 		c.handed = false
 	}
 	c.closeOrigins()
-	if p == nil { // else somebody may still hold some of it
+	if p == nil {
 		c.giveBack()
+	} else { // somebody may still hold some of it
+		c.in.abandon()
 	}
 	t.left = c.handed
 	t.slot = c.client
