@@ -97,6 +97,9 @@ func FuzzLexicalTokens(f *testing.F) {
 		if strings.ContainsAny(text, "\x00$`\\(){}#[]~*?!\r\ufffd") {
 			return
 		}
+		if strings.Contains(text, "<<-") || strings.Contains(text, "<<") && strings.ContainsAny(text, `'"`) {
+			return // to the lexical view the body of a here-document has quotes, and the dash belongs to its end mark
+		}
 		facts, err := newFacts(&Call{Tool: "bash", Args: jsonOf("command", text)})
 		if err != nil {
 			t.Skip()
