@@ -109,7 +109,7 @@ func (c *conn) wakeIdle() {
 func (c *conn) readHead(first bool) (int, error) {
 	l := &c.srv.Limits
 	c.scanner = headScanner{}
-	c.head = requestHead{fieldLines: c.head.none()} // an answer must not speak of the last one
+	c.head.reset() // an answer must not speak of the last one
 	if len(c.in.bytes()) == 0 {
 		wait := l.KeepAliveIdle
 		if first {

@@ -66,6 +66,13 @@ type requestHead struct {
 	hasProxyAuth bool
 }
 
+// reset begins a head anew, in place: a copy of it would make the stack grow.
+func (h *requestHead) reset() {
+	lines := h.none()
+	*h = requestHead{}
+	h.fieldLines = lines
+}
+
 const (
 	maxMethod = 32
 	crlf      = "\r\n"
@@ -101,7 +108,7 @@ func (s *headScanner) scan(buf []byte) (int, error) {
 
 // parseRequest reads a whole head, without its final empty line. maxFields caps the fields.
 func (h *requestHead) parse(buf []byte, maxFields int, pseudonym string) error {
-	*h = requestHead{fieldLines: h.none()}
+	h.reset()
 	line, rest, _ := bytes.Cut(buf, []byte(crlf))
 	if err := h.requestLine(line); err != nil {
 		return err

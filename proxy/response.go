@@ -16,6 +16,13 @@ type responseHead struct {
 	upgrade []byte
 }
 
+// reset begins a head anew, in place.
+func (h *responseHead) reset() {
+	lines := h.none()
+	*h = responseHead{}
+	h.fieldLines = lines
+}
+
 var errBadResponse = errors.New("a malformed response head")
 
 // scanResponse finds the end of a response head, which may use bare LF (RFC 9112 §2.2). from is where to go on looking.
@@ -41,7 +48,8 @@ func scanResponse(buf []byte, from int) (end int, ok bool) {
 // parse reads a response head leniently where leniency has one meaning (bare LF, missing phrase, folded lines), and
 // refuses the rest. toHead says that the request was HEAD, whose response has no body.
 func (h *responseHead) parse(buf []byte, maxFields int, toHead bool) error {
-	*h = responseHead{fieldLines: h.none(), length: -1}
+	h.reset()
+	h.length = -1
 	line, rest := cutLine(buf)
 	if err := h.statusLine(line); err != nil {
 		return err

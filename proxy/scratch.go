@@ -38,6 +38,7 @@ func (c *conn) giveBack() {
 	}
 	s.head.forget()
 	s.resp.forget()
-	s.head, s.resp = requestHead{fieldLines: s.head.none()}, responseHead{fieldLines: s.resp.none()}
+	s.head.reset()
+	s.resp.reset()
 	c.srv.pools.scratch.Put(s)
 }
