@@ -31,6 +31,9 @@ func TestText(t *testing.T) {
 func FuzzText(f *testing.F) {
 	f.Add(`a"b"'c'$'\x41'$(d)`)
 	f.Fuzz(func(t *testing.T, text string) {
+		if strings.ContainsAny(text, "\r\x00") {
+			t.Skip() // the parser drops them, and its positions are those of what is left
+		}
 		file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 		if err != nil {
 			t.Skip()
@@ -38,7 +41,7 @@ func FuzzText(f *testing.F) {
 		syntax.Walk(file, func(n syntax.Node) bool {
 			if w, ok := n.(*syntax.Word); ok {
 				plain := text[w.Pos().Offset():w.End().Offset()]
-				if got := Text(w, text); !strings.ContainsAny(plain, "\\\"'$`\r\x00") && got != plain {
+				if got := Text(w, text); !strings.ContainsAny(plain, "\\\"'$`") && got != plain {
 					t.Errorf("%q: %q", plain, got)
 				}
 			}
