@@ -31,8 +31,8 @@ func TestText(t *testing.T) {
 func FuzzText(f *testing.F) {
 	f.Add(`a"b"'c'$'\x41'$(d)`)
 	f.Fuzz(func(t *testing.T, text string) {
-		if strings.ContainsAny(text, "\r\x00") {
-			t.Skip() // the parser drops them, and its positions are those of what is left
+		if strings.ContainsAny(text, "\r\x00") || strings.Contains(text, "<<") {
+			t.Skip() // the parser drops such bytes, and ends a here-document behind its mark: the positions are others
 		}
 		file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(text), "")
 		if err != nil {
