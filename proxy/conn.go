@@ -89,11 +89,7 @@ func (c *conn) finish() {
 		c.nc.Close()
 		c.srv.clients.leave(c.client)
 	}
-	if p == nil {
-		c.giveBack()
-	} else { // somebody may still hold some of it
-		c.in.abandon()
-	}
+	c.leaveScratch(p)
 	c.srv.conns.remove(c)
 }
 
@@ -203,10 +199,10 @@ func (c *conn) admit(protocol string, q netrule.Query) bool {
 	} else {
 		c.verdict = c.srv.Gate.Admit(c.beginWait(), q, c.who.Workspace, c.client)
 	}
-	c.describe(protocol, q.Target, &c.verdict)
+	c.describe(protocol, q.Target)
 	if !c.verdict.OK {
 		c.endWait()
-		c.refuseAdmission(q.Target, &c.verdict)
+		c.refuseAdmission(q.Target)
 	}
 	return c.verdict.OK
 }
@@ -218,7 +214,8 @@ const (
 )
 
 // describe fills the record of a request that was judged.
-func (c *conn) describe(protocol string, t netrule.Target, a *Admission) {
+func (c *conn) describe(protocol string, t netrule.Target) {
+	a := &c.verdict
 	c.begin(&c.record)
 	c.record.Protocol, c.record.Target, c.record.Judged, c.record.Decision, c.record.Code, c.record.Outcome = protocol, t, a.Judged, a.Decision, a.Code, outcomeOK
 	c.record.LookedUp, c.record.DNS, c.record.Decide = a.LookedUp, a.DNS, a.Decided
@@ -245,7 +242,5 @@ func (c *conn) observe() {
 	if r.ID == "" {
 		r.ID = newID(now)
 	}
-	for _, o := range c.srv.Observers {
-		o.Decided(r)
-	}
+	c.srv.decided(r)
 }

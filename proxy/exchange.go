@@ -146,9 +146,7 @@ func (x *exchange) landed() {
 	if x.handed || !x.observed || x.inside != nil {
 		return // the tunnel has a record of its own
 	}
-	for _, o := range x.srv.Observers {
-		o.Closed(record)
-	}
+	x.srv.closed(record)
 }
 
 // readResponse reads heads until a final one, passing interim ones on (RFC 9110 §15.2).

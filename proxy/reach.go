@@ -24,9 +24,8 @@ type link struct {
 
 // dial connects to the admitted destination. On failure the answer has been written.
 func (c *conn) dial(q netrule.Query) (link, bool) {
-	a := &c.verdict
 	start := time.Now()
-	l, code, err := c.dialWithin(c.goOnWaiting(), a, q.Target.Scheme == netrule.SchemeHTTP)
+	l, code, err := c.dialWithin(c.goOnWaiting(), q.Target.Scheme == netrule.SchemeHTTP)
 	c.endWait()
 	c.record.DialTried, c.record.Dial = true, time.Since(start)
 	if err == nil && c.overtaken(q, l.addr) {
@@ -60,7 +59,8 @@ var errRevoked = errors.New("the rules have changed since")
 
 // dialWithin dials under the limit of the client. plain says that the request is one in clear, which a parent that speaks
 // HTTP takes in absolute-form where it resolves the name.
-func (c *conn) dialWithin(ctx context.Context, a *Admission, plain bool) (link, netrule.Code, error) {
+func (c *conn) dialWithin(ctx context.Context, plain bool) (link, netrule.Code, error) {
+	a := &c.verdict
 	if !c.client.enterDial(ctx) {
 		return link{}, netrule.CodeClientLimit, errors.New("too many dials of this client")
 	}

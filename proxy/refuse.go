@@ -30,7 +30,8 @@ func (c *conn) unidentified(code netrule.Code) bool {
 	return keep
 }
 
-func (c *conn) refuseAdmission(t netrule.Target, a *Admission) {
+func (c *conn) refuseAdmission(t netrule.Target) {
+	a := &c.verdict
 	c.record.Outcome = outcomeRefused
 	if status := wireOf(a.Code).status; a.Judged && status >= 500 && a.Code != netrule.CodeLoop {
 		c.record.Outcome = outcomeFailed

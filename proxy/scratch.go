@@ -26,6 +26,15 @@ func (s *Server) newConn(p *party, nc net.Conn) *conn {
 	return &conn{party: p, srv: s, nc: nc, raw: nc, scratch: s.pools.scratch.Get().(*scratch)}
 }
 
+// leaveScratch ends the use of the scratch, with what the connection panicked with.
+func (c *conn) leaveScratch(panicked any) {
+	if panicked != nil {
+		c.in.abandon() // somebody may still hold some of it
+		return
+	}
+	c.giveBack()
+}
+
 // giveBack hands the scratch on. Nothing of this connection is left in it.
 func (c *conn) giveBack() {
 	s := c.scratch

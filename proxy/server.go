@@ -176,6 +176,20 @@ func (s *Server) launch(f *flight) {
 	}
 }
 
+// decided hands out a decision.
+func (s *Server) decided(r *decisionlog.Decision) {
+	for _, o := range s.Observers {
+		o.Decided(r)
+	}
+}
+
+// closed hands out the end of a flight.
+func (s *Server) closed(r *decisionlog.Close) {
+	for _, o := range s.Observers {
+		o.Closed(r)
+	}
+}
+
 // Resume takes requests again.
 func (s *Server) Resume() { s.stopped.Store(false) }
 

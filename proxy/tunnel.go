@@ -213,9 +213,7 @@ func (t *tunnel) leave() {
 func (t *tunnel) record() {
 	record := new(decisionlog.Close)
 	t.fl.land(time.Now(), record)
-	for _, o := range t.srv.Observers {
-		o.Closed(record)
-	}
+	t.srv.closed(record)
 }
 
 // close ends both sides at once, and with that both directions.

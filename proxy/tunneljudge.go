@@ -167,9 +167,7 @@ func (t *tunnel) observeInside(code netrule.Code, target netrule.Target, a *Admi
 		r.Decision.Action = netrule.Allow
 	}
 	r.SNI, r.ECH = t.opening.hello.sni, t.opening.hello.ech
-	for _, o := range t.srv.Observers {
-		o.Decided(&r)
-	}
+	t.srv.decided(&r)
 }
 
 // stageTunnel marks records about what a tunnel carries.
@@ -240,9 +238,7 @@ func (t *tunnel) observeInner(target netrule.Target, in InnerRequest) {
 	default:
 		r.Outcome, r.Decision.Action = outcomeRefused, netrule.Deny
 	}
-	for _, o := range t.srv.Observers {
-		o.Decided(&r)
-	}
+	t.srv.decided(&r)
 }
 
 // replayConn gives bytes that were read before once more, and counts what passes.

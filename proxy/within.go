@@ -51,11 +51,7 @@ func (c *conn) leave(t *tunnel) {
 		c.handed = false
 	}
 	c.closeOrigins()
-	if p == nil {
-		c.giveBack()
-	} else { // somebody may still hold some of it
-		c.in.abandon()
-	}
+	c.leaveScratch(p)
 	t.left = c.handed
 	t.slot = c.client
 	t.fl.note("client", "eof")
